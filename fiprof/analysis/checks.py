@@ -1,7 +1,7 @@
-"""How sure the numbers of a run are: the checks that it makes on itself, one function each, and what failed of them.
+"""How sure the numbers of a run are: checks of the run's own numbers, a function each, and which of them failed.
 
-A check is a row of ``checks.csv`` (its unit, its limits as far as they are the same in every run, its words) and a
-function of that name. The limits are fiprof's own choice, wide enough for what healthy runs on an H200 show.
+A check is a row of ``checks.csv`` (its unit, its words, and the limits that are the same in every run) and a function
+of that name. The limits are fiprof's own choice, wide enough for healthy runs on an H200.
 """
 
 import contextlib
@@ -30,38 +30,39 @@ WAITS_APART, NSYS_HOST_US, NSYS_CALL_US = 0.25, 40.0, 5.0
 nsys may cost the host in an iteration, and in each launch: up to 30 and 2.5 µs in 303 recorded cases. None fails."""
 PLAIN_OVERHEAD_US = 3.0  # what CUDA events and a launch gap add to the plain time, for each kernel of an iteration
 NCU_LOW, NCU_HIGH = 0.8, 1.5
-"""ncu's duration over nsys's: ncu flushes the caches and may lock the clocks, so it is rather the longer."""
-NCU_ALLOWANCE_US = 2.0  # difference of the two that is always allowed
+"""ncu's duration over nsys's: ncu flushes the caches and may lock the clocks, so its duration is usually the longer."""
+NCU_ALLOWANCE_US = 2.0  # difference of these durations that is always allowed
 DRAM_LOW = 0.9  # counted bytes over the least that the algorithm needs
 SPREAD_HIGH = 0.10  # (p90 - p10) / median over the iterations
 SPREAD_ALLOWANCE_US = 1.0  # (p90 - p10) that is always allowed
 CLOCK_LOW = 0.8  # multiprocessor clock during a launch over the highest
 SAMPLING = ("sample_sum", "dropped_samples")  # checks of a launch's warp samples
 CHECKS = csv_rows(Path(__file__).with_name("checks.csv"))
-"""Check -> unit, low, high; the kinds of verdict that rest on it: one that failed says nothing about the others, and
-work, bytes and samples bear on none; what it holds, and its finding by outcome."""
+"""Check -> unit, low, high; the kinds of verdict that rest on it (where it fails, their confidence is lower); what it
+checks, and the words of its finding by outcome."""
 NAMED = {(row["of"], name): row["words"] for name, row in csv_rows(Path(__file__).with_name("check_words.csv")).items()}
-"""Values of checks that are names, in words: why it could not be made, which operations were counted, what iterations
-were timed with, what ncu did with the caches before each kernel."""
+"""Kind of value and name -> words: why a check could not be made, which operations were counted, what timed the
+iterations, what ncu did with the caches before each kernel."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check, a row of the table ``checks``."""
+    """One check of a run, case or launch; a row of the table ``checks``."""
 
     check: str
-    passed: bool | None = None  # None where there was not enough to tell
-    value: float | None = None  # what was found
+    passed: bool | None = None  # None where the run lacks what it needs
+    value: float | None = None
     low: float | None = None  # smallest value that passes; None for none
     high: float | None = None  # largest value that passes; None for none
     unit: str = ""  # of value, low and high
     case: str | None = None  # case id; None where it is about the whole run
-    launch: int | None = None  # ncu's launch ID; None where it is about more
-    values: Mapping[str, Value] = field(default_factory=dict)  # what else goes into its words; of NAMED a name
+    launch: int | None = None  # ncu's launch ID; None where it is about a case or the run
+    values: Mapping[str, Value] = field(default_factory=dict)  # further values of its words, those of NAMED by name
 
     @property
     def finding(self) -> Finding:
-        """For words and for JSON: of the kind of the check, with its outcome; else of the kind of what was missing."""
+        """The check as a finding of its own kind, with its outcome; of the kind of what was missing where that is why
+        it could not be made."""
         if "why" in self.values:
             why = str(self.values["why"])
             return Finding(why, {"check": self.check}, NAMED["why", why])
@@ -77,12 +78,12 @@ class Check:
 
 
 CheckValues = str | dict[str, Any]
-"""Why a check could not be made, a name of NAMED; or its ``value``, those of ``low`` and ``high`` that are not in the
-table, and what goes into its words."""
+"""What the function of a check returns: why it could not be made, a name of NAMED; or its ``value``, ``low`` and
+``high`` where they differ from run to run, and further values of its words."""
 
 
-def made(check: Callable[..., CheckValues], run: Run, about: CaseEntry | Launch | None = None) -> Check:
-    """A check of a run, of one of its cases, or of one of its launches."""
+def _check(check: Callable[..., CheckValues], run: Run, about: CaseEntry | Launch | None = None) -> Check:
+    """Make a check of a run, of one of its cases, or of one of its launches."""
     name, of = check.__name__, dict[str, Any]()
     if about is not None:
         of = {"case": about.case, "launch": about.launch} if isinstance(about, Launch) else {"case": about.id}
@@ -96,7 +97,7 @@ def made(check: Callable[..., CheckValues], run: Run, about: CaseEntry | Launch 
 
 
 def other_processes(run: Run) -> CheckValues:
-    """Whether something else was on the GPU before or after the run. processes: what, without the program's own."""
+    """Other processes on the GPU before or after the run: how many, and which, without the program's own."""
     states = [run.environment("gpu_state", when) for when in ("before", "after")]
     recorded = [state["other_processes"] for state in states if isinstance(state, dict) and "other_processes" in state]
     if not recorded:
@@ -107,7 +108,7 @@ def other_processes(run: Run) -> CheckValues:
 
 
 def reference(run: Run, case: CaseEntry) -> CheckValues:
-    """The result against the float32 reference: the relative error."""
+    """Relative error of the result, compared with a float32 reference."""
     compared = run.baseline[case.id].reference if case.id in run.baseline else Reference()
     error, tolerance = compared.get("relative_error"), compared.get("tolerance")
     if error is None or tolerance is None:
@@ -116,7 +117,7 @@ def reference(run: Run, case: CaseEntry) -> CheckValues:
 
 
 def nsys_vs_plain(run: Run, case: CaseEntry) -> CheckValues:
-    """Kernel time under nsys over an iteration's time without a profiler, which events and gaps make longer. Where
+    """Kernel time of an iteration under nsys over its time without a profiler, which includes events and gaps. Where
     these agree and the loops around them do not: by how much less of one the GPU waits without a profiler."""
     plain, traced = run.plain.get(case.id), run.trace.cases.get(case.id)
     if run.imported or plain is None or traced is None:
@@ -137,7 +138,7 @@ def nsys_vs_plain(run: Run, case: CaseEntry) -> CheckValues:
 
 
 def spread(run: Run, case: CaseEntry) -> CheckValues:
-    """(p90 - p10) / median over the iterations, by nsys, else without a profiler. iterations: how many."""
+    """(p90 - p10) / median over the iterations, by nsys, else without a profiler."""
     traced = run.trace.cases.get(case.id)
     times = traced.iteration if traced else run.plain.get(case.id)
     if times is None or times.count < 3:
@@ -147,15 +148,15 @@ def spread(run: Run, case: CaseEntry) -> CheckValues:
 
 
 def profiled(run: Run, case: CaseEntry) -> CheckValues:
-    """Launches that ncu has of a case, which it profiled at least once; a file cut short loses some."""
+    """Launches of a case under ncu: at least one; a file that is cut short loses some."""
     if not run.launches:
         return "nothing_profiled"
     return {"value": len(run.launches_of(case.id))}
 
 
 def flops(run: Run, case: CaseEntry) -> CheckValues:
-    """Counted over modelled operations: tensor operations where there are any, else those of the other pipes. Whole
-    tiles on a causal diagonal, softmax and square roots come on top."""
+    """Operations that ncu counted over those of the cost model: tensor operations where there are any, else those of
+    the other pipes. More are counted for whole tiles on a causal diagonal, softmax and square roots."""
     if not run.launches_of(case.id):
         return "case_not_profiled"
     from fiprof.model.case_quantities import counted_ops
@@ -189,7 +190,7 @@ def dram_writes(run: Run, case: CaseEntry) -> CheckValues:
 
 
 def ncu_vs_nsys(run: Run, launch: Row) -> CheckValues:
-    """ncu's duration over nsys's median of the same kernel in the same case. ncu_us, nsys_us: the two."""
+    """ncu's duration of a launch over nsys's median of the same kernel in the same case."""
     traced, ncu_us = run.trace.kernels.get((launch["case"], launch["kernel"])), DURATION.of(launch)
     if traced is None or ncu_us is None or not traced.median_us:
         return "no_kernel_time"
@@ -200,16 +201,16 @@ def ncu_vs_nsys(run: Run, launch: Row) -> CheckValues:
 
 
 def stall_sum(run: Run, launch: Row) -> CheckValues:
-    """The sum of the stalls' warps per issue over the warp latency, which ncu measures on its own."""
-    ratios = [row.warps_per_issue for row in run.stall_reasons.get(launch["launch"], ())]
-    given_ratios, latency = [ratio for ratio in ratios if ratio is not None], launch["warp_latency_cycles"]
-    if not given_ratios or not latency:
+    """The sum of the stalls' warps per issue over the warp latency, which ncu measures separately."""
+    reasons = run.stall_reasons.get(launch["launch"], ())
+    ratios, latency = [each.warps_per_issue or 0.0 for each in reasons], launch["warp_latency_cycles"]
+    if all(each.warps_per_issue is None for each in reasons) or not latency:
         return "no_stalls"
-    return {"value": sum(given_ratios) / latency, "stall_cycles": sum(given_ratios), "warp_latency_cycles": latency}
+    return {"value": sum(ratios) / latency, "stall_cycles": sum(ratios), "warp_latency_cycles": latency}
 
 
 def sample_sum(run: Run, launch: Row) -> CheckValues:
-    """The samples of all stall reasons against ncu's count of samples."""
+    """The samples of all stall reasons together: as many as ncu's count of samples."""
     samples = [row.samples for row in run.stall_reasons.get(launch["launch"], ()) if row.samples is not None]
     expected = launch["stall_samples"]
     if not samples or expected is None:
@@ -224,7 +225,7 @@ def dropped_samples(run: Run, launch: Row) -> CheckValues:  # noqa: ARG001
 
 
 def sm_clock(run: Run, launch: Row) -> CheckValues:
-    """The multiprocessors' clock during the launch against the highest that the driver names, highest_mhz."""
+    """SM clock during a launch, MHz: at least CLOCK_LOW of the highest that the driver names."""
     highest = run.environment("gpu_state", "before", "max_sm_clock_mhz")
     clock_hz = Formula("sm_hz").value(launch)
     if not isinstance(highest, int | float) or not highest or clock_hz is None:
@@ -232,18 +233,18 @@ def sm_clock(run: Run, launch: Row) -> CheckValues:
     return {"value": clock_hz / 1e6, "low": CLOCK_LOW * highest, "highest_mhz": highest}
 
 
-# About the traces of a run that was imported from several: whether they lie on one axis of time
+# Of a run that was imported from several traces: whether these lie on one time axis
 
 
 @once
 def traces(run: Run) -> list[dict[str, Any]]:
-    """Traces with kernels of a run of several, by their files; none of one.
+    """The traces with kernels, by file; empty for a run of one trace.
 
-    ``file``, ``host``, ``session_start_ns``, by which it is placed, None where it does not say; ``first_ns`` and
-    ``last_ns`` of its kernels, on the run's axis.
+    ``file``, ``host``, ``session_start_ns`` (which places it on the time axis; None where the trace does not say it),
+    ``first_ns`` and ``last_ns`` of its kernels, on the run's axis.
     """
     by_file = {row["file"]: row for row in run.rows("processes", ("file", "host", "session_start_ns"))}
-    # Tables of an older fiprof do not have it.
+    # Tables of an older fiprof lack the session's start.
     if len(by_file) < 2 or "session_start_ns" not in run.columns("processes"):
         return []
     for piece in run.pieces("kernels", ("file", "start_ns", "end_ns")):
@@ -256,7 +257,7 @@ def traces(run: Run) -> list[dict[str, Any]]:
 
 
 def trace_starts(run: Run) -> CheckValues:
-    """Traces that do not say when their session began: with one of them the times of all are since their own start."""
+    """Traces that do not say when their session began. With one of them, each trace's times are since its own start."""
     undated = tuple(trace["file"] for trace in traces(run) if trace["session_start_ns"] is None)
     return {"value": len(undated), "files": undated}
 
@@ -274,7 +275,7 @@ def trace_gap(run: Run) -> CheckValues:
 
 
 def trace_hosts(run: Run) -> CheckValues:
-    """Machines whose clocks no collective ties together. hosts: all machines."""
+    """Machines whose clocks no collective ties to the first one's. hosts: all machines."""
     from fiprof.analysis import comm_match
 
     tied = {traces(run)[0]["file"], *(clock.file for clock in comm_match.trace_clocks(run))}
@@ -285,8 +286,8 @@ def trace_hosts(run: Run) -> CheckValues:
 
 
 def trace_clocks(run: Run) -> CheckValues:
-    """How far the times of the traces may be off one another, by their collectives. Session starts of one H200 machine
-    lay 0.1 ms apart; NTP holds machines to 1 ms."""
+    """How far the clocks of the traces may be apart, by their collectives. Session starts on one H200 machine were 0.1
+    ms apart; NTP keeps machines within 1 ms."""
     from fiprof.analysis import comm_match
 
     off_ns = [abs(clock.furthest_ns) + clock.error_ns for clock in comm_match.trace_clocks(run)]
@@ -294,9 +295,9 @@ def trace_clocks(run: Run) -> CheckValues:
 
 
 def trace_times(run: Run) -> CheckValues:
-    """Tables of nsys of which rows were left out, for their times cannot be. rows: how many of each."""
-    found = [row["text"] for row in run.rows("diagnostics", ("severity", "text")) if row["severity"] == tables.LEFT_OUT]
-    return {"value": len(found), "rows": tuple(found)}
+    """Tables of nsys with rows that were left out because of impossible times. rows: a sentence for each table."""
+    texts = [row["text"] for row in run.rows("diagnostics", ("severity", "text")) if row["severity"] == tables.LEFT_OUT]
+    return {"value": len(texts), "rows": tuple(texts)}
 
 
 RUN_CHECKS = (other_processes,)
@@ -306,19 +307,19 @@ TRACE_CHECKS = (trace_starts, trace_gap, trace_hosts, trace_clocks)
 
 
 def evaluate(run: Run) -> list[Check]:
-    """Every check: those about the run, then about each case, then about each launch."""
-    of_run = (*RUN_CHECKS, *(TRACE_CHECKS if traces(run) else ()))
-    of_run += () if made(trace_times, run).passed else (trace_times,)
+    """Make every check: those of the run, then of each case, then of each launch."""
+    run_checks = (*RUN_CHECKS, *(TRACE_CHECKS if traces(run) else ()))
+    run_checks += () if _check(trace_times, run).passed else (trace_times,)
     return [
-        *(made(check, run) for check in of_run),
-        *(made(check, run, case) for case in run.manifest.cases for check in CASE_CHECKS),
-        *(made(check, run, launch) for launch in run.launches for check in LAUNCH_CHECKS),
+        *(_check(check, run) for check in run_checks),
+        *(_check(check, run, case) for case in run.manifest.cases for check in CASE_CHECKS),
+        *(_check(check, run, launch) for launch in run.launches for check in LAUNCH_CHECKS),
     ]
 
 
 def compute(run: Run) -> pa.Table:
-    """Every check of a run, as the table ``checks``. What it compares: the run's tables, baseline and manifest as they
-    are now; what is missing makes a check null."""
+    """The table ``checks``, made of the run's tables, baseline and manifest. ``passed`` is null for a check that lacks
+    something."""
     rows = [
         {**vars(check), "values": json.dumps({name: plain(value) for name, value in check.values.items()})}
         for check in evaluate(run)
@@ -328,70 +329,73 @@ def compute(run: Run) -> pa.Table:
 
 @once
 def every(run: Run) -> tuple[Check, ...]:
-    """Every check: from the table ``checks`` where the run has one that is whole and of this version, else made now."""
-    found = _recorded(run)
-    return tuple(evaluate(run)) if found is None else found
+    """Every check: those of the table ``checks``, where the run has one of this version, else made now."""
+    recorded = _recorded(run)
+    return tuple(evaluate(run)) if recorded is None else recorded
 
 
 @once
 def failed(run: Run) -> tuple[Check, ...]:
-    found = _recorded(run, failed=True)
-    return tuple(check for check in every(run) if check.passed is False) if found is None else found
+    """The checks that failed, read as :func:`every`."""
+    recorded = _recorded(run, failed=True)
+    return tuple(check for check in every(run) if check.passed is False) if recorded is None else recorded
 
 
 def _recorded(run: Run, *, failed: bool = False) -> tuple[Check, ...] | None:
-    """What the table has, or of it what failed; None where it is missing, damaged or of another version."""
+    """The checks of the table ``checks``, or only those that failed; None where it is missing, damaged or of another
+    version."""
     if run.has("checks"):
         with contextlib.suppress(FiprofError, ValueError, TypeError, AttributeError):
             table = run.table("checks", [field.name for field in dataclasses.fields(Check)])
             if not failed:
-                return tuple(map(_check, finite_rows(table)))
+                return tuple(map(_from_row, finite_rows(table)))
             passed = table["passed"].to_pylist()
-            # One that could not be made tells the version too.
-            untold = passed.index(None) if None in passed else None
-            wanted = [outcome is False or place == untold for place, outcome in enumerate(passed)]
-            return tuple(check for row in finite_rows(table, wanted) if (check := _check(row)).passed is False)
+            # One that could not be made is read too: its row shows the table's version.
+            unmade = passed.index(None) if None in passed else None
+            wanted = [outcome is False or place == unmade for place, outcome in enumerate(passed)]
+            return tuple(check for row in finite_rows(table, wanted) if (check := _from_row(row)).passed is False)
     return None
 
 
-def _check(row: dict[str, Any]) -> Check:
-    """Raises ValueError, TypeError or AttributeError for a row that is not of this version."""
+def _from_row(row: dict[str, Any]) -> Check:
+    """A check of a row of the table. Raises ValueError, TypeError or AttributeError for a row of another version."""
     values = {of: tuple(value) if isinstance(value, list) else value for of, value in json.loads(row["values"]).items()}
     if (row["passed"] is None) != ("why" in values):
         raise ValueError
     if row["check"] not in CHECKS or any((of, values[of]) not in NAMED for of, _ in NAMED if of in values):
         raise ValueError
     check = Check(**{**row, "values": values})
-    said = check.finding
-    if not said.values.keys() >= {name for _, name, _ in template_fields(said.words) if name}:
+    about = check.finding
+    if not about.values.keys() >= {name for _, name, _ in template_fields(about.words) if name}:
         raise ValueError
     return check
 
 
 def of_run(checks: Iterable[Check]) -> tuple[Finding, ...]:
-    """What there is to say about the whole run."""
+    """The findings of the checks that are about the whole run."""
     return tuple(check.finding for check in checks if check.case is None and check.launch is None)
 
 
 def by_launch(checks: Iterable[Check]) -> dict[int, tuple[Finding, ...]]:
-    found = by_key((check.launch, check.finding) for check in checks if check.launch is not None)
-    return {launch: tuple(each) for launch, each in found.items()}
+    """Launch -> the findings of its checks."""
+    findings = by_key((check.launch, check.finding) for check in checks if check.launch is not None)
+    return {launch: tuple(each) for launch, each in findings.items()}
 
 
 def trace_caveats(run: Run) -> tuple[Finding, ...]:
-    """The findings of those that failed, TRACE_CLOCKS aside, which ``fiprof comm`` sets right."""
+    """The findings of the trace's checks that failed; without trace_clocks: ``fiprof comm`` corrects the clocks."""
     wanted = (trace_times, *((trace_starts, trace_gap, trace_hosts) if traces(run) else ()))
-    return tuple(found.finding for check in wanted if (found := made(check, run)).passed is False)
+    return tuple(each.finding for check in wanted if (each := _check(check, run)).passed is False)
 
 
 def subject(run: Run, check: Check) -> str:
-    """What a check of a case or a launch is about, in short."""
+    """The case or launch of a check, in short."""
     launch = next((each for each in run.launches if each.launch == check.launch), None)
     return title(launch.label, launch.kernel) if launch else run.labels(check.case)
 
 
 def summarized(checks: Sequence[Check], run: Run) -> tuple[Finding, ...]:
-    """A finding for each kind of check: what it found first, and others: further launches' IDs, or how many cases."""
+    """A finding for each kind of check: the first one's, with the IDs of further launches, or the number of cases."""
     summaries = []
     for first, *rest in by_key((check.check, check) for check in checks).values():
         values: dict[str, Value] = {"check": first.finding}

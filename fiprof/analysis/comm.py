@@ -1,4 +1,4 @@
-"""Communication between the ranks of a run: who waits for whom, how long, and what the late rank did meanwhile."""
+"""Communication between the ranks of a run: which rank waits for which, how long, and what the late rank did then."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from fiprof.model.tables import own_pid
 from fiprof.text import short_kernel
 
 KERNEL, COMMUNICATION, COPY, CALL, HOST = DOING = ("kernel", "communication", "copy", "call", "host")
-"""What keeps a rank: its GPU runs a kernel of its own, is in another collective, or copies; else its thread is in a
-CUDA call, or in none. What comes first here counts where several do."""
+"""What keeps a rank from its collective: its GPU runs a kernel of its own, another collective, or a copy; or its thread
+is in a CUDA call, or in host code. Where several apply, the first one counts."""
 NOT_KNOWN = ("", "", "")
-SMALLEST_SHARE = 0.01  # of a delay: what the late rank did for less of it is told of no single collective
-MOST_BUFFERED = 4.0  # skews that the transfer of a send/receive takes at least, where its bandwidth is told
+SMALLEST_SHARE = 0.01  # of a delay: what the late rank did for a smaller part of it is not listed with the collective
+MOST_BUFFERED = 4.0  # transfer of a send/receive over its skew, from which on its bandwidth is shown
 PARTS, ONCE = 4, 2.0
-"""What recurs is in two of so many parts of the collectives: what takes over twice the second longest does not."""
-CELLS = 60  # pieces of a rank's track
+"""The collectives are divided into so many parts; a delay over ONCE times the longest of the second worst part does not
+recur."""
+CELLS = 60  # cells of a rank's track
 TOGETHER = (Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL)
-"""Whose size nccl-tests counts as what all ranks have together (its doc/PERFORMANCE.md)."""
+"""Operations whose size nccl-tests counts as that of all ranks together (its doc/PERFORMANCE.md)."""
 
 CLOCK_WORDS = {
     "clock": "the clock of trace {file} is within {error_us:,.0f} µs of the first one's, by the ends of collectives",
@@ -47,9 +48,9 @@ MOVED = "; it was moved by up to {shift_us:,.1f} µs, with a drift of {drift_ppm
 RANKS = columns("ranks")
 CAUSES = columns("causes")
 COLLECTIVES = columns("collectives")
-"""What each is stands in docs/keys.md."""
+"""docs/keys.md describes the columns."""
 Stretch = tuple[str, str, str, float]
-"""What was done (one of DOING), name of the kernel or call, innermost NVTX range of the thread, µs; empty for none."""
+"""What a rank did (one of DOING), name of the kernel or call, innermost NVTX range of the thread, µs; "" for none."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,20 @@ class Comm:
     causes: list[Row]  # rows of CAUSES, the longest first
     collectives: list[Row]  # rows of COLLECTIVES, by the last rank's start
     charts: list[Row]
-    """From the first collective to the last, then the step with the longest wait: ``start_us``, ``end_us``, ``number``
-    (position of the collective, None for all) and ``tracks``. These have ``rank`` and the shares of pieces of equal
-    length, 0 to 1: ``compute``, in which another kernel ran; ``transfer``, only communication, all ranks being there;
-    ``wait``, only communication, and a rank had not begun."""
+    """Two charts, of all collectives and of the one with the longest wait: ``start_us``, ``end_us``, ``number``
+    (position of the collective, None for all) and ``tracks``. A track has ``rank`` and, for cells of equal length,
+    shares of the time, 0 to 1: ``compute``, another kernel ran; ``transfer``, only communication, all ranks having
+    begun; ``wait``, only communication, and a rank had not begun."""
     warnings: tuple[Finding, ...]
 
     @property
     def worst(self) -> list[Row]:
-        """Collectives by how long a rank waited."""
+        """The collectives, that with the longest wait of a rank first."""
         return sorted(self.collectives, key=lambda row: -row["wait_us"])
 
 
 def comm(run: Run, *, cells: int = CELLS) -> Comm:
-    """The communication of a run. cells: pieces of a track."""
+    """The communication of a run. cells: of a track."""
     ranks = ranks_of(run)
     if not run.has("kernels") or not ranks.several:
         missing = finding("no_trace", "no communication: {why}", why=run.missing("nsys"))
@@ -102,22 +103,22 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
 
 
 class Delay(NamedTuple):
-    """What a rank kept others waiting, being the last to come to collectives."""
+    """How long a rank delayed others in collectives to which it came last; sums over the collectives."""
 
-    rank: int
-    ns: float  # from the first rank's start to its own
-    waited_ns: float  # what the rank that is asked for waited of it
-    exposed_ns: float  # likewise, while no other kernel ran there
-    idle_ns: float  # of this, while the late rank's GPU had nothing to do
-    transfer_ns: float  # what the collectives took it when all had come, while no other kernel ran there
+    rank: int  # the late rank
+    ns: float  # from the first rank's start to the late one's
+    waited_ns: float  # how long the rank in question waited for it
+    exposed_ns: float  # the part of this in which no other kernel ran on the waiting rank
+    idle_ns: float  # the part of this in which the late rank's GPU had nothing to do
+    transfer_ns: float  # time of the waiting rank in the collectives once all had come, while no other kernel ran there
     collectives: int
     doing: Finding  # what the late rank did most
 
 
 def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[int, list[Delay]]:
-    """Who came last to the collectives that a rank began in stretches of time (ns since the trace began, in order): of
-    each group of these, the longest delay first."""
-    of_step = defaultdict[tuple[int, int], list[tuple[float, ...]]](list)
+    """Group -> which ranks came last to the collectives that ``rank`` began in the group's stretches of time, the
+    longest delay first. begins, ends (ns since the trace began, in order), groups: of the stretches."""
+    parts_of = defaultdict[tuple[int, int], list[tuple[float, ...]]](list)
     done = defaultdict[tuple[int, int], Counter[tuple[str, str, str]]](Counter)
     for row in run.once(comm).collectives if len(begins) else ():
         for each in row["arrivals"]:
@@ -131,18 +132,18 @@ def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[
             for doing in row["meanwhile"]:
                 done[key][doing["doing"], doing["doing_name"], folded(doing["range"])] += doing["us"]
                 idle += exposed * doing["us"] / row["skew_us"] if doing["doing"] in (CALL, HOST) else 0.0
-            of_step[key].append((row["skew_us"] * 1e3, waited, exposed, idle, each["alone_us"] * 1e3 - exposed))
+            parts_of[key].append((row["skew_us"] * 1e3, waited, exposed, idle, each["alone_us"] * 1e3 - exposed))
     delayed = []
-    for key, of in of_step.items():
+    for key, collectives in parts_of.items():
         doing = doing_words(*max(done[key], key=done[key].__getitem__, default=NOT_KNOWN))
-        ns, waited_ns, exposed_ns, idle_ns, transfer_ns = map(sum, zip(*of, strict=True))
-        delayed.append(Delay(key[1], ns, waited_ns, exposed_ns, idle_ns, transfer_ns, len(of), doing))
-    by_delay = sorted(zip(of_step, delayed, strict=True), key=lambda each: -each[1].ns)
+        ns, waited_ns, exposed_ns, idle_ns, transfer_ns = map(sum, zip(*collectives, strict=True))
+        delayed.append(Delay(key[1], ns, waited_ns, exposed_ns, idle_ns, transfer_ns, len(collectives), doing))
+    by_delay = sorted(zip(parts_of, delayed, strict=True), key=lambda each: -each[1].ns)
     return by_key((group, delay) for (group, _), delay in by_delay)
 
 
 def doing_words(doing: str, name: str, range_: str) -> Finding:
-    """What a rank did (one of DOING), with the kernel's or call's name and the range."""
+    """A finding of what a rank did. doing: one of DOING. name: of the kernel or call."""
     words = {
         KERNEL: "kernel {name}",
         COMMUNICATION: "another collective",
@@ -151,8 +152,8 @@ def doing_words(doing: str, name: str, range_: str) -> Finding:
         "": "not known",
     }
     inside = " in {range}" if range_ and doing in (CALL, HOST) else ""
-    said = words.get(doing, "host code") + inside
-    return finding("doing", said, doing=doing, name=short_kernel(name), range=range_)
+    template = words.get(doing, "host code") + inside
+    return finding("doing", template, doing=doing, name=short_kernel(name), range=range_)
 
 
 def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tuple[list[Row], list[Row]]:
@@ -160,12 +161,15 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
     kernels, present, count = matched.kernels, matched.there, len(matched.index)
     if not count:
         return [], []
+    # When each rank came (start, end: collective x rank), and how long it waited for the last one to come.
     start, end = matched.of(kernels.start), matched.of(kernels.end)
     first = matched.of(kernels.start, np.iinfo(np.int64).max).min(axis=1)
     latest = matched.of(kernels.start, np.iinfo(np.int64).min)
     last, late = latest.max(axis=1), latest.argmax(axis=1)
     wait = np.where(present, np.clip(last[:, None] - start, 0, end - start), 0)
     waiting, row = wait.argmax(axis=1), np.arange(count)
+
+    # What of that was not hidden behind other kernels of the rank.
     hidden, exposed, alone = np.zeros(count), wait.astype(np.float64), (end - start).astype(np.float64)
     for column, rank in enumerate(matched.ranks):
         until = np.minimum(last[present[:, column]], end[present[:, column], column])
@@ -203,6 +207,7 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
     per_arrival = {
         "start_us": start, "wait_us": wait, "exposed_us": exposed, "duration_us": end - start, "alone_us": alone,
     }  # fmt: skip
+    # Rows of the collectives; by rank the delays, and by what it did the time in each collective.
     rows, delays = [], defaultdict[int, float](float)
     spent = defaultdict[tuple[Any, ...], defaultdict[int, float]](lambda: defaultdict(float))
     for place, index in enumerate(matched.index):
@@ -220,7 +225,7 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
         ]
         wait_us = float(wait[place].max()) / 1e3
         speed, share = None, (len(columns) - 1) / len(columns)
-        # Data are sent before the receiver comes, into NCCL's buffers: its own time is none of the link.
+        # A send begins before the receiver comes, into NCCL's buffers: the receiver's time alone is not the link's.
         buffered_us = skew_us if op is Op.SEND_RECV else 0.0
         if size != UNKNOWN and transfer_us > MOST_BUFFERED * buffered_us:
             speed = size * (len(columns) if op in TOGETHER else 1) / (transfer_us + buffered_us) / 1e3
@@ -256,7 +261,8 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
 
 
 def recurring(times: Mapping[int, float], count: int) -> float:
-    """What recurs of times in some of so many collectives (position -> time): start-up and single events do not."""
+    """The sum of the times that recur: without start-up and single events (see PARTS). times: position of a collective
+    -> time. count: of all collectives."""
     longest = [0.0] * PARTS
     for place, us in times.items():
         part = place * PARTS // count
@@ -266,6 +272,7 @@ def recurring(times: Mapping[int, float], count: int) -> float:
 
 
 def _totals(rank: Rank, collectives: Sequence[Row], activity: RankActivity, steps: Steps) -> Row:
+    """The row of RANKS of a rank."""
     arrivals = [(row, each) for row in collectives for each in row["arrivals"] if each["rank"] == rank.rank]
     late = {place: row["skew_us"] for place, row in enumerate(collectives) if row["late_rank"] == rank.rank}
     wait_us = sum(each["wait_us"] for _, each in arrivals)
@@ -301,12 +308,11 @@ def _warnings(matched: Matched, collectives: Sequence[Row], clocks: Mapping[int,
         words = "{count} of {of} communication kernels have no partner: point to point, outside the other ranks' "
         words += "traces, or lost. No waiting is counted for them"
         yield finding("alone", words, count=len(matched.alone), of=len(kernels))
-    lacking = [row["missing_ranks"] for row in collectives if row["missing_ranks"]]
-    if lacking:
+    if incomplete := [row["missing_ranks"] for row in collectives if row["missing_ranks"]]:
         words = "{count} of {of} collectives lack kernels of {ranks:rank|ranks}: the trace ends before them, or the "
         words += "rank never came"
-        absent = tuple(sorted({each["rank"] for missing in lacking for each in missing}))
-        yield finding("incomplete", words, count=len(lacking), of=len(collectives), ranks=absent)
+        absent = tuple(sorted({each["rank"] for missing in incomplete for each in missing}))
+        yield finding("incomplete", words, count=len(incomplete), of=len(collectives), ranks=absent)
     taking_part = np.array(matched.ranks)[matched.there.any(axis=0)].tolist()
     for clock in [*{clocks[rank].file: clocks[rank] for rank in taking_part}.values()][1:]:
         kind = "clock_unknown" if not clock.collectives else "clock_steps" if clock.impossible else "clock"
@@ -340,17 +346,18 @@ def _charts(collectives: Sequence[Row], matched: Matched, activity: RankActivity
 
 
 class RankActivity:
-    """What the ranks of a run did, all times on the first trace's clock: disjoint intervals of each rank, by start."""
+    """What the ranks of a run did, on the first trace's clock: rank -> starts and ends of disjoint intervals, by start,
+    in which it computed, communicated, copied, or waited."""
 
     def __init__(self, run: Run, ranks: Ranks, communicating: Bools, clocks: Mapping[int, Clock]) -> None:
-        """communicating: which rows of the table ``kernels`` do. clocks: of each rank."""
+        """communicating: which rows of the table ``kernels`` are collectives. clocks: rank -> its trace's clock."""
         self._run, self._ranks, self._clocks = run, ranks, clocks
         nothing = np.empty(0, np.int64)
         self.compute, self.communicate, self.copy = (dict.fromkeys(clocks, (nothing, nothing)) for _ in range(3))
         self.wait: dict[int, tuple[Ints, Ints]] = dict.fromkeys(clocks, (nothing, nothing))
-        """While a rank's kernels waited for another's to begin."""
+        """In which a rank's collective waited for another rank's to begin; empty until that is known."""
         self._kernels: dict[int, tuple[Ints, Ints]] = {}
-        """Rank -> starts and names (places in ``_names``) of its kernels that do not communicate."""
+        """Rank -> starts and names (positions in ``_names``) of its kernels that are no collectives."""
         self._names, name = comm_match.texts_of(run.table("kernels", ["kernel"])["kernel"])
         for table in ("kernels", "copies"):
             if not run.has(table):
@@ -370,24 +377,25 @@ class RankActivity:
                 self._kernels[rank] = begin[~common], name[of_rank[~common]]
 
     def busiest_thread(self, rank: int) -> int:
-        """The thread of a rank with most CUDA calls; UNKNOWN where none was traced."""
+        """The thread of a rank with most CUDA calls; UNKNOWN where no call was traced."""
         if not self._run.row_count("api"):
             return UNKNOWN
         counts = np.bincount(calls(self._run).thread[self._ranks.of("api") == rank])
         return list(calls(self._run).threads)[counts.argmax()] if counts.any() else UNKNOWN
 
     def stretches(self, rank: int, thread: int, begins: Ints, ends: Ints) -> list[list[Stretch]]:
-        """What a rank did in each of some intervals, the longest first. thread: whose calls and ranges count."""
+        """What a rank did in each of some intervals, the longest first. thread: the one whose calls and ranges
+        count."""
         nothing = Stretches(*(np.empty(0, np.int64),) * 3)
         traced, clock = calls(self._run), self._clocks[rank]
         in_calls = traced.nested.get(traced.threads.get(thread, NOTHING), nothing)
         in_ranges = phases(self._run).threads.get(thread, nothing)
         starts, names = self._kernels[rank]
         on_gpu = {COPY: self.copy[rank], COMMUNICATION: self.communicate[rank], KERNEL: self.compute[rank]}
-        held = [each for intervals in on_gpu.values() for each in intervals]
-        on_thread = [clock.to_first(each) for of in (in_calls, in_ranges) for each in (of.starts, of.ends)]
-        # Every interval in pieces between two bounds.
-        bounds = np.sort(np.concatenate([*held, *on_thread, starts, begins, ends]))
+        gpu_edges = [each for intervals in on_gpu.values() for each in intervals]
+        thread_edges = [clock.to_first(each) for of in (in_calls, in_ranges) for each in (of.starts, of.ends)]
+        # The intervals in pieces, at whose edges alone what the rank does changes.
+        bounds = np.sort(np.concatenate([*gpu_edges, *thread_edges, starts, begins, ends]))
         bounds = bounds[np.diff(bounds, prepend=-1) > 0]  # np.unique by hash is ten times slower
         interval, begin, end, _ = Stretches(bounds[:-1], bounds[1:], bounds[:-1]).overlaps(begins, ends)
         call, range_ = (each.at(clock.to_own(begin)) for each in (in_calls, in_ranges))
@@ -404,22 +412,22 @@ class RankActivity:
         by_interval: list[list[Stretch]] = [[] for _ in range(len(begins))]
         for (number, kind, name, label), us in zip(groups.tolist(), lengths.tolist(), strict=True):
             if us > 0:
-                known = self._names if DOING[kind] == KERNEL else traced.names
+                names_of = self._names if DOING[kind] == KERNEL else traced.names
                 inside = (phases(self._run).path(label) or "").rpartition(SEPARATOR)[2]
-                by_interval[number].append((DOING[kind], known[name] if name >= 0 else "", inside, us))
+                by_interval[number].append((DOING[kind], names_of[name] if name >= 0 else "", inside, us))
         return [sorted(each, key=lambda stretch: -stretch[3]) for each in by_interval]
 
 
 class Steps:
-    """The steps of the ranks' programs: of each thread the outermost ranges whose names repeat, numbers aside."""
+    """The steps of the ranks' programs: on each thread the outermost ranges whose names repeat but for numbers."""
 
     def __init__(self, run: Run, kernels: Kernels) -> None:
-        """kernels: with the times of their own traces."""
+        """kernels: the collectives, with the times of their own traces."""
         self._rank = kernels.rank
         ranges, row = marks(run), np.full(len(kernels), UNKNOWN, np.int64)
-        kept = ranges.own & (ranges.ends != UNKNOWN)
-        steps = ranges.repeating(kept)
-        for chosen in map(np.flatnonzero, (kept & (ranges.depths == 0), steps)):
+        ended = ranges.own & (ranges.ends != UNKNOWN)
+        steps = ranges.repeating(ended)
+        for chosen in map(np.flatnonzero, (ended & (ranges.depths == 0), steps)):
             rows = chosen[np.argsort(ranges.starts[chosen], kind="stable")]
             threads = by_thread(ranges.threads[rows], ranges.starts[rows], ranges.ends[rows], rows)
             for thread, these in split(kernels.thread):
@@ -427,12 +435,12 @@ class Steps:
                     at = threads[thread].at(kernels.called[these])
                     row[these] = np.where(at == NOTHING, row[these], at)
         self.names = np.array([*ranges.texts, ""], object)[np.append(ranges.name, len(ranges.texts))[row]]
-        """The outermost range that each kernel was launched in; its step, where it has one."""
+        """Name of each kernel's step; of a kernel without one, of the outermost range that it was launched in."""
         self._step = np.where(np.append(steps, False)[row], row, UNKNOWN)
         self.lengths = np.append(ranges.ends - ranges.starts, UNKNOWN)[self._step]
 
     def of_rank(self, rank: int) -> float | None:
-        """Length of the rank's steps with collectives, µs; None without."""
-        mine = (self._rank == rank) & (self._step != UNKNOWN)
-        _, first = np.unique(self._step[mine], return_index=True)
-        return float(self.lengths[mine][first].sum()) / 1e3 if len(first) else None
+        """Length of the rank's steps with collectives, µs; None without steps."""
+        of_rank = (self._rank == rank) & (self._step != UNKNOWN)
+        _, first = np.unique(self._step[of_rank], return_index=True)
+        return float(self.lengths[of_rank][first].sum()) / 1e3 if len(first) else None

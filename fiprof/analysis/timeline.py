@@ -27,42 +27,44 @@ from fiprof.model.selection import EVERYTHING, Selection, by_key
 from fiprof.model.spans import LONG_AGO, NOTHING, by_thread, covered, split, union
 
 PHASES = ("measure", "setup", "warmup", "all")
-PIECES = 79  # of a track, where none are asked for
+PIECES = 79  # cells of a track by default
 TENSOR_ACTIVE = quantity("tensor_active_pct")
 KNOWN_PCT = 5.0  # tensor activity below this is too little to compare ncu's with nsys's
 AGREEMENT = (0.75, 1.33)  # nsys's tensor level over ncu's: their windows and clocks differ, but not by more
-FULL_PCT = 75.0  # SMs Active at least, while a kernel with a block for each of them fills whole samples
+FULL_PCT = 75.0  # SMs Active at least, while a kernel with a block for each SM fills whole samples
 NO_SHARES = "the sampled levels of SMs and tensor cores are not shares of this GPU"
 NO_OTHERS = "Compare them within the run only"
 FIPROF_DOMAIN = "fiprof"
-NAMES = ("phase", "case", "device", "kernel", "kernel_full", "grid", "block")
-LEAST_GAP_NS = -(1 << 41)  # kernels of a GPU overlap by less: 37 minutes
+NAMES = ("phase", "case", "device", "kernel", "kernel_full", "grid", "block")  # columns that make a kind of kernel
+LEAST_GAP_NS = -(1 << 41)  # 37 minutes: kernels of a GPU overlap by less
 
 SPANS = columns("timeline")
-"""Kernels of a case with the same grid and block, all executions folded; what each is stands in docs/keys.md. Rows have
-the ``rank`` too, None in a run of one."""
+"""A row is all executions of a kernel with one grid and block in a case; docs/keys.md describes the columns. Rows also
+have ``rank``, None in a run of one rank."""
 Track = tuple[str, tuple[float | None, ...], float | None]
-"""One line of a chart: what it shows; its cells from 0 to 1, from the left, None where nothing was sampled; and what 1
-stands for, percent as nsys gives it, None for the kernels' share of the time."""
+"""One line of a chart: its title; its cells from the left, 0 to 1, None where nothing was sampled; and the value of 1,
+percent as nsys gives it, None for the kernels' share of the time."""
 
 
 @dataclass(frozen=True)
 class CasePhase:
+    """What a GPU did in a phase of a case."""
+
     phase: str | None
     label: str
     device: int | None
     several_devices: bool
-    rank: int | None  # None in a run of one
-    start_us: float
-    end_us: float  # since the trace began; of a case that came several times, of its longest turn
+    rank: int | None  # None in a run of one rank
+    start_us: float  # since the trace began; of a case with several turns, of its longest
+    end_us: float
     busy: float  # share of ``length_us`` in which a kernel, a copy or a memory set ran
-    copying: float  # in which one of the latter ran and no kernel
+    copying: float  # share in which a copy or a memory set ran and no kernel
     spans: list[Row]  # rows of SPANS
     tracks: list[Track]  # kernels, then what was sampled, from ``start_us`` to ``end_us``
-    copies: list[Row]  # ``kind``, ``memory``, ``count``, ``total_ms`` and what ``copies.speed`` says, longest first
+    copies: list[Row]  # ``kind``, ``memory``, ``count``, ``total_ms`` and columns of ``copies.speed``, longest first
     calls: list[Row]  # ``name``, ``count``, ``total_us``, the longest first
-    turns: int  # how often the case came, between others
-    length_us: float  # from the first kernel's start to the last one's end, of all turns together
+    turns: int  # how often the case ran, with other cases in between
+    length_us: float  # from the first kernel's start to the last one's end, summed over the turns
 
 
 @dataclass(frozen=True)
@@ -70,17 +72,17 @@ class Timeline:
     """What ``fiprof timeline`` shows of a run."""
 
     phases: tuple[CasePhase, ...]
-    period_us: float | None  # between two samples; None without
+    period_us: float | None  # between two samples; None without samples
     warnings: tuple[Finding, ...]
 
 
 def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure", cells: int = PIECES) -> Timeline:
-    """The timeline of a run, as far as it has one.
+    """The timeline of a run; without phases, and with warnings that say why, where the run has no kernels in one.
 
-    wanted: only these kernels; a launch's number means its kernel. phase: one of PHASES. cells: pieces of a track; 0
+    wanted: only these kernels; a launch's number means its kernel. phase: one of PHASES. cells: cells of a track; 0
     for the kernels alone, without tracks, copies, calls and memory.
 
-    Raises FiprofError where nothing is left of kernels that are there.
+    Raises FiprofError where the run has kernels in the phase, and none is wanted.
     """
     kinds, kind_of, turns = _kinds(run)
     sampled = samples.read(run)
@@ -94,7 +96,8 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
     copies, calls = (_copies(run), _calls(run) if phased else {}) if cells else ({}, {})
     memory = samples.device_memory(run) if cells else {}
 
-    # What is asked of each group's kernels: how much they cover of the time before these moments.
+    # For each group the moments before which the kernels' time is asked for: the edges of the track's cells, begins and
+    # ends of its turns, begins and ends of its copies.
     parts: dict[int, list[Any]] = {}
     for group, of_group in groups.items():
         begin, end = max(turns[group], key=lambda turn: turn[1] - turn[0])
@@ -102,7 +105,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
         times, _ = copies.get(_place(of_group[0]), (np.empty((2, 0), np.int64), []))
         copied = zip(*(union(*np.clip(times, *turn)) for turn in bounds), strict=True)
         parts[group] = [np.linspace(begin, max(end, begin + 1), cells + 1), *bounds.T, *map(np.concatenate, copied)]
-    worked = {group: np.zeros(sum(map(len, each))) for group, each in parts.items()}
+    covered_ns = {group: np.zeros(sum(map(len, each))) for group, each in parts.items()}
     nothing = np.empty(0, np.int64)
     executions: dict[int, list[tuple[Ints, Ints]]] = defaultdict(lambda: [(nothing, nothing)])
     since = min((each.times[0] for each in sampled.values()), default=0)
@@ -115,7 +118,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
         for group, rows in split(group_of[kind_here]) if cells else ():
             if group in groups:
                 alone = union(starts[rows], ends[rows], since=reached[group])
-                worked[group] += covered(*alone, np.concatenate(parts[group]))
+                covered_ns[group] += covered(*alone, np.concatenate(parts[group]))
                 reached[group] = max(reached[group], int(ends[rows].max()))
         if sampled and starts.min() < until and ends.max() > since:
             for number, rows in split(kind_here):
@@ -126,7 +129,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
     for group, of_group in groups.items():
         first, samples_here = of_group[0], sampled.get(of_group[0]["device"] or 0)
         edges, begins, stops, copied_from, copied_to = parts[group]
-        *covers, hidden_from, hidden_to = np.split(worked[group], np.cumsum([*map(len, parts[group])])[:-1])
+        *covers, hidden_from, hidden_to = np.split(covered_ns[group], np.cumsum([*map(len, parts[group])])[:-1])
         length = float((stops - begins).sum())
         copying = (copied_to - copied_from).sum() - (hidden_to - hidden_from).sum()
         busy = (covers[2] - covers[1]).sum() + copying
@@ -173,16 +176,16 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
 
 
 def _place(row: Row) -> tuple[Any, ...]:
-    """Whose it is: copies and kernels of one place stand together."""
+    """Phase, case, rank and GPU: the key by which kernels and copies are grouped."""
     return row["phase"], row["case"], row["rank"], row["device"]
 
 
 def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
-    """The kernels of a trace with the same names, grid and block in a case, a phase and a GPU, a row each; the row of
-    each kernel; and when each group (phase, case, rank and GPU) began and ended.
+    """The kinds of kernels of a trace (the same names, grid and block in a case, a phase and on a GPU), a row each; the
+    kind of each kernel; and of each group (see :func:`_place`) its turns, begin and end, ns.
 
-    Where a run measured its cases in rounds, a group comes several times: a turn ends where another group's kernel
-    begins on its GPU.
+    Where a run measured its cases in rounds, a group has several turns: one ends where another group's kernel begins on
+    the GPU.
     """
     count, ranks, in_rounds = run.row_count("kernels"), ranks_of(run), run.settings.rounds > 1
     numbered, kinds, kind_of, at = Kinds(), list[Row](), np.empty(count, np.int32), 0
@@ -256,7 +259,7 @@ def _quantiles(run: Run, column: str, kind_of: Ints) -> dict[int, tuple[int, flo
 
 
 def _selected(run: Run, chosen_kinds: Sequence[Row], wanted: Selection) -> set[int]:
-    """The numbers of the kinds that were asked for; phases, ranks and GPUs of a kernel go together."""
+    """The numbers of the kinds that the user wants; a kernel is wanted in all its phases, on all ranks and GPUs."""
     named = {
         (each.case, each.kernel, each.grid): each.launch
         for each in (run.launches if wanted.launches else ())
@@ -284,7 +287,7 @@ def _levels(sampled: Samples | None, edges: Any) -> Iterable[Track]:
 
 
 def _copies(run: Run) -> dict[tuple[Any, ...], tuple[Any, list[Row]]]:
-    """Copies by phase, case, rank and GPU: starts and ends; and those of a kind together, the longest time first."""
+    """Group (:func:`_place`) -> starts and ends of its copies, and a row for each kind of copy, the longest first."""
     ranks, kinds = ranks_of(run), Kinds()
     parts: dict[int, list[Any]] = defaultdict(list)
     names = ("phase", "case", "device", "kind", "memory")
@@ -308,7 +311,8 @@ def _copies(run: Run) -> dict[tuple[Any, ...], tuple[Any, list[Row]]]:
 
 
 def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
-    """CUDA calls by phase, case and rank, in fiprof's ranges of the case; those of a name together."""
+    """Phase, case and rank -> a row for each CUDA call that was made in fiprof's ranges of the case, the longest
+    first."""
     ranges, ranks = marks(run), ranks_of(run)
     ours, phase = (
         np.array([each in wanted for each in names], bool)
@@ -331,15 +335,16 @@ def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
         place, name = divmod(each, len(traced.names))
         called = {"name": traced.names[name] or "?", "count": int(counts[each])}
         rows_of[place].append(called | {"total_us": float(times[each]) / 1e3})
-    made = (sorted(each, key=lambda row: -row["total_us"]) for each in rows_of)
-    of = [(*(ranges.texts[n] for n in each), who if ranks.several else None) for *each, who in places.T.tolist()]
-    return dict(zip(of, made, strict=True))
+    sorted_rows = (sorted(each, key=lambda row: -row["total_us"]) for each in rows_of)
+    keys = [(*(ranges.texts[n] for n in each), who if ranks.several else None) for *each, who in places.T.tolist()]
+    return dict(zip(keys, sorted_rows, strict=True))
 
 
 def _missing(
     run: Run, kernels: bool, phased: bool, any_chosen: bool, phase: str, sampled: dict[int, Samples]
 ) -> Iterable[Finding]:
-    """kernels: whether there are any; phased: whether some belong to a phase; any_chosen: some to that asked for."""
+    """What the timeline lacks, and why. kernels: whether the trace has any. phased: whether some are in a phase.
+    any_chosen: whether some are in this ``phase``."""
     if not kernels:
         kind = "no_kernels" if run.has("kernels") else "no_trace"
         yield finding(kind, "no timeline: {why}", why=run.missing("nsys"))
@@ -375,7 +380,8 @@ def _missing(
 
 
 def _caveats(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[Finding]:
-    """Whether the levels can be read as shares of the whole GPU."""
+    """A finding where the sampled levels are not shares of the whole GPU: ncu's counters or the grid contradict
+    them."""
     spans = [span for part in phases for span in part.spans if span["metric_samples"]]
     actives = (((each.case, each.kernel), TENSOR_ACTIVE.of(each) or 0.0) for each in run.launches)
     counted = by_key((of, active) for of, active in actives if active >= KNOWN_PCT)

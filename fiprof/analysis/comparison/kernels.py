@@ -1,6 +1,6 @@
-"""The kernels of both sides: which is which, what each took by either tool, and what of its counters explains a change.
+"""The kernels of both sides: which of B is which of A, their times by either tool, and which counters explain a change.
 
-Whatever both sides have is a :class:`Change`; all of them together are the one table of a comparison.
+Everything that is compared is a :class:`Change`; together they are the one table of a comparison.
 """
 
 import math
@@ -33,7 +33,7 @@ COLUMNS = columns("compare")
 
 @dataclass(frozen=True)
 class Change:
-    """Whatever both sides have, and how much longer side B takes for it: a row of COLUMNS."""
+    """A value of either side, and how much longer side B takes because of it: a row of COLUMNS."""
 
     about: str
     item: str | None = None
@@ -50,44 +50,46 @@ class Change:
     kernel: str | None = None
     match: str | None = None
     detail: Any = None
-    """What only people are shown: the kind of a factor, the executions in a range, the place and wait of hot code."""
+    """For tables only, not in JSON: the kind of a factor, the executions in a range, the place and stall of hot
+    code."""
 
     @property
     def change(self) -> float | None:
-        """B - A of measured numbers, in the row's unit."""
+        """B - A, in the row's unit; None where one of them is not a number."""
         a, b = plain(self.a), plain(self.b)
         return b - a if isinstance(a, float) and isinstance(b, float) else None
 
     @property
     def us(self) -> float:
-        """How much longer side B takes for it; 0 where that is not known."""
+        """How much longer side B takes because of it; 0 where that is not known."""
         return self.accounts_us or 0.0
 
 
 @dataclass(frozen=True)
 class SideKernel:
-    """A kernel of one side: of a case the mean of an iteration's executions, of a program all of the part that is
-    compared, or the mean of its steps."""
+    """A kernel of one side: of a case in an iteration, of a program in the part that is compared, or in a step of
+    it."""
 
     kernel: str
     kernel_full: str
-    count: float
-    nsys_us: float | None = None  # all executions together under nsys
-    ncu_us: float | None = None  # the launches together that ncu profiled
-    launch: Launch | None = None  # of the launches under ncu the one of median time, of the shape that takes most of it
+    count: float  # executions, on average
+    nsys_us: float | None = None  # time of all executions under nsys
+    ncu_us: float | None = None  # time of all launches that ncu profiled
+    launch: Launch | None = None  # under ncu, the launch of median time among those of the shape that takes most time
 
     @property
     def total_us(self) -> float:
-        """By nsys, else by ncu."""
+        """Time of all executions by nsys, else by ncu."""
         return self.ncu_us or 0.0 if self.nsys_us is None else self.nsys_us
 
     def divided(self, steps: float) -> Self:
-        """Of a step, where nsys saw it."""
+        """The kernel in one of so many steps (or GPUs), by nsys."""
         us = None if self.nsys_us is None else self.nsys_us / steps
         return replace(self, count=self.count / steps, nsys_us=us)
 
     @property
     def mean_us(self) -> float | None:
+        """Mean time of an execution under nsys."""
         return None if self.nsys_us is None or not self.count else self.nsys_us / self.count
 
 
@@ -95,14 +97,15 @@ Traced = list[tuple[tuple[str, str], float, float]]  # kernel and full name, exe
 
 
 def kernels_of_case(run: Run, case: str) -> list[SideKernel]:
-    """The kernels of an iteration: medians over the iterations."""
+    """The kernels of an iteration of a case, the median over the iterations."""
     launches = run.launches_of(case)
     profiled = len({launch.iteration for launch in launches}) or 1
     return _joined(run.once(_of_iterations).get(case, []), launches, profiled)
 
 
 def kernels_of_program(run: Run, traced: Sequence[Row] = ()) -> list[SideKernel]:
-    """The kernels of a trace, all GPUs together, and those that ncu profiled. traced: rows of ``top.KERNELS``."""
+    """The kernels of a program's trace, all GPUs together, with their launches under ncu. traced: rows of
+    ``top.KERNELS``."""
     return _joined([(_names(row), row["count"], row["total_ns"] / 1e3) for row in traced], run.launches, 1)
 
 
@@ -122,7 +125,7 @@ def _of_iterations(run: Run) -> dict[str, Traced]:
     for case, kernels in by_kernel.items():
         total = len(iterations[case])
         for names, rows in kernels.items():
-            # In an iteration without the kernel it takes nothing.
+            # In an iteration without the kernel its time is 0.
             times_us = [ns / 1e3 for _, ns in rows] + [0.0] * (total - len(rows))
             of_case[case].append((names, sum(count for count, _ in rows) / total, median(times_us)))
     return of_case
@@ -133,7 +136,8 @@ def _names(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def _joined(traced: Traced, launches: Sequence[Launch], profiled: int) -> list[SideKernel]:
-    """What nsys and ncu saw of each kernel, by what is the same in their names. profiled: iterations under ncu."""
+    """The kernels that nsys traced with the launches that ncu profiled, joined by :func:`kernel_identity`. profiled:
+    iterations under ncu."""
     joined: dict[str, SideKernel] = {}
     for (kernel, full), count, us in traced:
         key = kernel_identity(kernel, full)
@@ -153,35 +157,36 @@ def _joined(traced: Traced, launches: Sequence[Launch], profiled: int) -> list[S
 
 
 SAME_COUNT, AS_LONG, MAIN = 1e-3, 1.05, 0.75
-"""Of a kernel in another's place: how far the executions may be apart, the ratio of the times of one that does the
-same, and its share of the time of all that have as many executions."""
+"""Where a kernel replaces another: relative difference of their executions at most; ratio of their mean times at most,
+to be preferred; and share of the time of all kernels with as many executions at least."""
 
 
 class Match(Wording):
-    """How a kernel of one side was found on the other."""
+    """How a kernel of one side corresponds to one of the other."""
 
     SAME = "same"  # by its name, the functor and the numbers among its template arguments
     RENAMED = "renamed", "other template arguments"  # by its name and functor
     REPLACED = "replaced"
-    """What has no counterpart otherwise: as many executions, as long or not, and most of the time of those that have so
-    many; or at least half of its side's time."""
+    """Neither has another counterpart; both have as many executions and most of the time of the kernels with so many,
+    or each has at least half of its side's time."""
     NEW = "new"  # only side B has it
     GONE = "gone"  # only side A has it
 
 
-_KEYS: tuple[tuple[Match, Callable[[SideKernel], str]], ...] = (
+_SAME_KERNEL: tuple[tuple[Match, Callable[[SideKernel], str]], ...] = (
     (Match.SAME, lambda each: each.kernel_full),
-    # The same in nsys's and in ncu's name, and in another build's.
+    # Names differ between nsys and ncu, and between builds.
     (Match.SAME, lambda each: kernel_identity(each.kernel, each.kernel_full)),
     (Match.RENAMED, lambda each: f"{each.kernel} {functor(each.kernel_full)}"),
 )
+"""How kernels match -> what is then the same in both names; tried in this order."""
 
 
 def pair_kernels(
     a: Sequence[SideKernel], b: Sequence[SideKernel]
 ) -> list[tuple[SideKernel | None, SideKernel | None, Match]]:
-    """Each kernel of A with that of B, then those that have none. Where several would do (a template of which both
-    sides run three instances), those with most time are a pair."""
+    """Each kernel of A with its counterpart in B, then those without one. Where several match (both sides run three
+    instances of a template), the longest of each side are a pair, then the second longest, and so on."""
     left_a, left_b = (sorted(side, key=lambda each: (-each.total_us, each.kernel_full)) for side in (a, b))
     pairs: list[tuple[SideKernel | None, SideKernel | None, Match]] = []
 
@@ -190,59 +195,60 @@ def pair_kernels(
         left_a.remove(one)
         left_b.remove(other)
 
-    for match, key in _KEYS:
+    for match, key in _SAME_KERNEL:
         rest_b = by_key((key(each), each) for each in left_b)
         for each in tuple(left_a):
             if others := rest_b.get(key(each)):
                 pair(each, others.pop(0), match)
     for at_most in (AS_LONG, math.inf):
         for each in tuple(left_a):
-            rivals, others = ([other for other in side if _like(each, other, at_most)] for side in (left_a, left_b))
-            if others and each is _main(rivals) and (other := _main(others)):
+            rivals, others = ([of for of in side if _may_replace(each, of, at_most)] for side in (left_a, left_b))
+            if others and each is _dominant(rivals) and (other := _dominant(others)):
                 pair(each, other, Match.REPLACED)
-    if left_a and left_b and _may(left_a[0], left_b[0]):
+    if left_a and left_b and _may_replace(left_a[0], left_b[0]):
         halves = [sum(each.total_us for each in side) / 2 for side in (a, b)]
         if left_a[0].total_us >= halves[0] and left_b[0].total_us >= halves[1]:
             pair(left_a[0], left_b[0], Match.REPLACED)
     return [*pairs, *((each, None, Match.GONE) for each in left_a), *((None, each, Match.NEW) for each in left_b)]
 
 
-def _like(a: SideKernel, b: SideKernel, at_most: float) -> bool:
-    """Whether a has as many executions as b, which take as long up to this ratio."""
+def _may_replace(a: SideKernel, b: SideKernel, at_most: float | None = None) -> bool:
+    """Whether b may be what replaced a: both communicate or neither does, and neither has over twice as many
+    executions.
+    at_most: both have as many executions, and the ratio of their mean times is no larger than this."""
+    if bool(COLLECTIVE.search(a.kernel)) != bool(COLLECTIVE.search(b.kernel)):
+        return False
+    if at_most is None:
+        return max(a.count, b.count) <= 2 * min(a.count, b.count)
     times = a.mean_us or 0.0, b.mean_us or 0.0
-    as_long = 0 < max(times) <= at_most * min(times)
-    return as_long and math.isclose(a.count, b.count, rel_tol=SAME_COUNT) and _may(a, b)
+    return math.isclose(a.count, b.count, rel_tol=SAME_COUNT) and 0 < max(times) <= at_most * min(times)
 
 
-def _may(a: SideKernel, b: SideKernel) -> bool:
-    """Whether one may stand in the other's place: both communicate or neither does, and they come about as often."""
-    alike = bool(COLLECTIVE.search(a.kernel)) == bool(COLLECTIVE.search(b.kernel))
-    return alike and max(a.count, b.count) <= 2 * min(a.count, b.count)
-
-
-def _main(of: Sequence[SideKernel]) -> SideKernel | None:
-    """The one that takes most of their time; None where none does."""
-    longest = max(of, key=lambda each: each.total_us)
-    return longest if longest.total_us >= MAIN * sum(each.total_us for each in of) else None
+def _dominant(kernels: Sequence[SideKernel]) -> SideKernel | None:
+    """The kernel with at least MAIN of their time; None where none has."""
+    longest = max(kernels, key=lambda each: each.total_us)
+    return longest if longest.total_us >= MAIN * sum(each.total_us for each in kernels) else None
 
 
 @dataclass(frozen=True)
 class KernelChange:
+    """A kernel of both sides, or of one, and what explains its change."""
+
     match: Match
     a: SideKernel | None
     b: SideKernel | None
-    us: float  # how much longer its executions take; by nsys where both sides have it, else by ncu
+    us: float  # how much longer its executions take on side B; by nsys where both sides have it, else by ncu
     verdicts: tuple[LaunchVerdict | None, LaunchVerdict | None] = (None, None)
-    """Verdicts of the launches that stand for it; None where ncu saw none, or its numbers cannot be compared."""
+    """Verdicts of each side's representative launch; None where ncu saw none, or its numbers cannot be compared."""
     explained: tuple[Change, ...] = ()
-    """Verdicts, the factors of these launches' times, counters, stall mix, hot code; of each the most time first."""
+    """Of these launches the verdicts, the factors of their times, counters, stalls and hot code; each kind by time."""
 
     @property
     def shown(self) -> SideKernel:
-        """The side to name it by."""
-        found = self.b or self.a
-        assert found is not None
-        return found
+        """The kernel to name the pair by: side B's, else side A's."""
+        kernel = self.b or self.a
+        assert kernel is not None
+        return kernel
 
     @property
     def shown_name(self) -> str:
@@ -260,16 +266,16 @@ class KernelChange:
 
     @property
     def launch_us(self) -> float:
-        """How much longer the launch that stands for it takes under ncu; 0 where one side has none."""
+        """How much longer the representative launch takes under ncu; 0 where a side has none."""
         a, b = (each.row.duration_us if each else None for each in self.verdicts)
         return 0.0 if a is None or b is None else b - a
 
     def because(self, about: str) -> list[Change]:
-        """What explains it, of one form: factor, counter, stall, hot_code."""
+        """The explanations of one kind: factor, counter, stall or hot_code."""
         return [each for each in self.explained if each.about == about]
 
     def both(self, of: Callable[[SideKernel], float | None]) -> tuple[float | None, float | None]:
-        """A number of both sides; None of one that does not have the kernel."""
+        """A number of each side's kernel; None for a side without it."""
         return of(self.a) if self.a else None, of(self.b) if self.b else None
 
     def changes(self, case: str | None = None) -> Iterator[Change]:
@@ -282,29 +288,29 @@ class KernelChange:
 
 
 def kernel_changes(a: Sequence[SideKernel], b: Sequence[SideKernel]) -> list[KernelChange]:
-    """Every kernel of two sides, those that account for most of the change first, unexplained."""
+    """Every kernel of two sides, the largest change first, without explanations."""
     traced = all(any(each.nsys_us is not None for each in side) for side in (a, b))
 
     def us(each: SideKernel | None) -> float:
         return 0.0 if each is None else (each.nsys_us if traced else each.ncu_us) or 0.0
 
-    found = [KernelChange(match, x, y, us(y) - us(x)) for x, y, match in pair_kernels(a, b)]
-    return sorted(found, key=lambda each: (-abs(each.us), -us(each.shown), each.shown.kernel_full))
+    changes = [KernelChange(match, x, y, us(y) - us(x)) for x, y, match in pair_kernels(a, b)]
+    return sorted(changes, key=lambda each: (-abs(each.us), -us(each.shown), each.shown.kernel_full))
 
 
 def explained(changes: Sequence[KernelChange], a: Run, b: Run, most: int) -> list[KernelChange]:
-    """The changes, the first ``most`` with what explains them, by ncu."""
+    """The changes, the first ``most`` of them with explanations by ncu."""
     columns = ("launch", "address", "sass", "samples", "top_reason", "source_file", "source_line")
-    judged: list[dict[int, LaunchVerdict]] = []
-    sampled: list[dict[int, Listing]] = []
+    judged: list[dict[int, LaunchVerdict]] = []  # of each side, by launch
+    sampled: list[dict[int, Listing]] = []  # likewise
     head = changes[:most]
     for run, sides in ((a, [each.a for each in head]), (b, [each.b for each in head])):
         profiled = tuple(side.launch.launch for side in sides if side and side.launch)
-        found = verdicts(run, wanted=Selection(launches=profiled)).launches if profiled else ()
-        judged.append({each.launch: each for each in found})
-        seen = profiled and run.has("hotspots")
-        sampled.append(dict(listings(run.table("hotspots", columns), profiled)) if seen else {})
-    done = []
+        of_side = verdicts(run, wanted=Selection(launches=profiled)).launches if profiled else ()
+        judged.append({each.launch: each for each in of_side})
+        has_code = profiled and run.has("hotspots")
+        sampled.append(dict(listings(run.table("hotspots", columns), profiled)) if has_code else {})
+    explained_changes = []
     for change in head:
         launches = [side.launch.launch if side and side.launch else -1 for side in (change.a, change.b)]
         x, y = (each.get(launch) for each, launch in zip(judged, launches, strict=True))
@@ -312,12 +318,12 @@ def explained(changes: Sequence[KernelChange], a: Run, b: Run, most: int) -> lis
         codes = [each.get(launch) for each, launch in zip(sampled, launches, strict=True)]
         if x and y and codes[0] and codes[1]:
             rows += moved(codes[0], codes[1], x.row.duration_us or 0.0, y.row.duration_us or 0.0)
-        done.append(replace(change, verdicts=(x, y), explained=tuple(rows)))
-    return [*done, *changes[most:]]
+        explained_changes.append(replace(change, verdicts=(x, y), explained=tuple(rows)))
+    return [*explained_changes, *changes[most:]]
 
 
 def _compared(run_a: Run, run_b: Run, a: LaunchVerdict | None, b: LaunchVerdict | None) -> Iterator[Change]:
-    """The rows of two launches' verdicts, factors, counters and stalls."""
+    """The changes of two launches' verdicts, factors, counters and stalls."""
     if a or b:
         for item in ("kind", "part", "confidence"):
             yield Change("verdict", item, getattr(a, item, None), getattr(b, item, None))
@@ -352,7 +358,7 @@ class FactorKind(Wording):
     ACTIVE = "active", "share with a warp on the SM"
     """Share of the launch, 0 to 1, in which the average multiprocessor has a warp."""
     CLOCK = "clock", "SM clock, GHz"
-    REST = "rest", "counters do not add up"  # what the counters, each of another replay, do not add up to
+    REST = "rest", "counters do not add up"  # the part that no counter accounts for: each is of another replay
 
 
 _ISSUED = Formula("issue_active_pct / 100 * sm_active_cycles")
@@ -375,7 +381,7 @@ def factors(a: tuple[Run, Launch], b: tuple[Run, Launch]) -> list[Change]:
     sides: list[tuple[float, dict[FactorKind, float], dict[str, float]]] = []
     for run, launch in (a, b):
         parts = {
-            # Without the count: those that were issued, which replays of an instruction may make a few more.
+            # Where instructions were not counted, those issued: a few more, where one is issued again.
             FactorKind.INSTRUCTIONS: _INSTRUCTIONS.value(launch) or _ISSUED.value(launch),
             FactorKind.WARPS: number(launch, "active_warps_per_scheduler"),
             FactorKind.ACTIVE: _ACTIVE.value(launch),
@@ -412,16 +418,16 @@ def log_mean(x: float, y: float) -> float:
     return (x + y) / 2 if abs(x - y) <= 1e-6 * x else (x - y) / math.log(x / y)
 
 
-LEAST_MOVED = 0.01  # share of a launch's time that a place in the code has to gain or lose
+LEAST_MOVED = 0.01  # share of a launch's time that a place in the code gains or loses at least, to be a row
 
 
 def moved(a: Listing, b: Listing, a_us: float, b_us: float) -> list[Change]:
     """The places in the code that gained or lost samples, the most time first: each side's share of the launch's
     samples, and how much longer launch b is there.
 
-    Places are source lines (``file.cuh:123``) where both sides have them, instructions (``+0x120 LDG.E.128``) of the
-    same code, else opcodes. a_us, b_us: durations of the launches. The detail of each is the kind of place in words,
-    and what most of the samples of the side with more of them wait for; None where the page does not name it.
+    Places are source lines (``file.cuh:123``) where both sides have them, instructions (``+0x120 LDG.E.128``) where
+    both have the same code, else opcodes. a_us, b_us: durations of the launches. The detail of each is the kind of
+    place in words, and the stall reason of most samples on the side with more of them; None where that is not known.
     """
     if not a.total or not b.total:
         return []
@@ -436,8 +442,7 @@ def moved(a: Listing, b: Listing, a_us: float, b_us: float) -> list[Change]:
                 [f"+{at:#x} {name}" for at, name in zip(*each, strict=True)]
                 for each in zip(offsets, places, strict=True)
             ]
-    samples: list[dict[str, Counter[str | None]]] = []
-    """Of each side, by place and what its samples wait for."""
+    samples: list[dict[str, Counter[str | None]]] = []  # of each side: place -> stall reason -> samples
     for side, names in zip((a, b), places, strict=True):
         reasons = side.reasons if "top_reason" in side.rows.column_names else [None] * len(names)
         samples.append(defaultdict(Counter))

@@ -1,10 +1,10 @@
 """Two traces of a program compared: where the GPUs' time went, by kernel, range, rank and idle cause.
 
 Start-up differs from process to process by more than most changes, so the steady parts are compared where both traces
-have one, and a step of theirs where their steps are the same. Of several GPUs all times are the mean. Others seldom
-hold the same work: a capture of ten seconds of a server holds as many requests as came. So their changes are at equal
-work: of the kernels that both have the executions are counted, and each side's times are taken to the geometric mean of
-the two, side A's times the root of the ratio, side B's divided by it.
+have one, and the mean step of each where their steps are the same. Of several GPUs all times are the mean. Traces
+without the same steps seldom hold the same work: ten seconds of a server hold as many requests as came. So their
+changes are at equal work: the ratio of the work is that of the executions of the kernels that both have, and both
+sides' times are scaled to the geometric mean of the two, A's times the root of the ratio, B's divided by it.
 """
 
 import math
@@ -32,40 +32,39 @@ from fiprof.model.selection import sums_by_key
 from fiprof.model.spans import NOTHING
 
 MOST_EXPLAINED = 5  # kernels whose counters are compared: those that account for most of the change
-SAME_WORK = 1.005  # ratio of the executions up to which two traces hold the same work
-ALIKE = 1.05  # ratio to the typical one up to which a kernel's executions changed as those of the others
-MOSTLY = 0.5  # share of the time of the kernels of both sides whose executions have to have changed alike
-LITTLE_IN_COMMON = 0.5  # share of the kernels' time in kernels of both sides, below which the programs are others
-LEADS = 0.1  # share of a change, from which a part of it is worth a word
-AS_MUCH = 1.2  # ratio of the shares of the kernels' time in two steady parts, up to which these are the same
-MOST_REASONS = 4
-FEW_STEPS = 0.25  # part of the change of the mean step, below which half of the steps did not change
-
+SAME_WORK = 1.005  # largest ratio of the executions at which two traces hold the same work
+ALIKE = 1.05  # largest ratio to the typical change at which a kernel's executions changed as those of the others
+MOSTLY = 0.5  # smallest share of the common kernels' time whose executions changed alike
+LITTLE_IN_COMMON = 0.5  # share of the kernels' time in kernels of both sides, below which the programs are different
+LEADS = 0.1  # smallest share of a change that a part of it has to be named
+AS_MUCH = 1.2  # largest ratio of the shares of the kernels' time in two steady parts that are the same part
+MOST_REASONS = 4  # that are named for and against a change
+FEW_STEPS = 0.25  # change of the median step over that of the mean step, below which only few steps changed
 
 PARTS = (Spent.KERNELS, Spent.COLLECTIVES, Spent.COPIES, Spent.IDLE)
-"""What GPUs do from first work to last: concurrent kernels are counted once, copies where they are alone."""
+"""What a GPU's time consists of: concurrent kernels count once, copies only where no kernel runs."""
 WAITING = "waiting"  # item of the time in which a rank waits for others, inside its collectives
 
 
 @dataclass(frozen=True)
 class ProgramComparison:
-    """What changed of a program's trace. Changes of no device are of all ranks together."""
+    """What changed between two traces. Changes without a device are of all ranks together."""
 
     work: float
     """Executions on side B over those on side A, of kernels that both have; 1 where these did not change alike, and
     for times of a step."""
-    whole_because: str  # why it is not about the steady parts, where that was not asked for; else empty
-    gpus: tuple[int, int]  # of each side, of which all times are the mean
-    steps: tuple[int, int] | None  # of each side, all GPUs together, of which all times are the mean; None for sums
+    whole_because: str  # why the whole traces are compared and not their steady parts; empty where the user chose
+    gpus: tuple[int, int]  # of each side; all times are the mean of its GPUs
+    steps: tuple[int, int] | None  # of each side, on all GPUs; all times are the mean step. None for times of a window
     median_us: tuple[float, float] | None  # the median step of each side
     outside: Change | None  # time of the GPUs outside the steady parts; None for the whole traces
-    common: float  # share of the kernels' time that is in kernels of both sides, on the side where that is less, 0 to 1
+    common: float  # share of the kernels' time in kernels that both sides have, 0 to 1; the smaller one of the sides
     time: tuple[Change, ...]
-    """The GPUs' time from first work to last: a window of all and of each rank, and each one's parts, its sum."""
-    waits: Change | None  # waiting for other ranks inside the collectives; None where that cannot be told
-    kernels: tuple[KernelChange, ...]  # the largest change first; the first ones with what explains them
+    """The window (from first work to last) of all ranks and of each rank, each with the parts that sum to it."""
+    waits: Change | None  # time in which ranks wait for others inside collectives; None where that is not known
+    kernels: tuple[KernelChange, ...]  # the largest change first; the first ones with explanations
     idle: tuple[Change, ...]  # time without work by cause, call and range
-    ranges: tuple[Change, ...]  # the kernels launched in each NVTX range; the detail is how many on either side
+    ranges: tuple[Change, ...]  # time of the kernels launched in each NVTX range; the detail is their number per side
 
     @property
     def window(self) -> Change:
@@ -82,19 +81,19 @@ class ProgramComparison:
         return [each for each in self.time if each.about == "window" and each.device is not None]
 
     def parts_of(self, window: Change) -> dict[str, Change]:
-        """Kind -> part of a window, and where it is known WAITING."""
+        """Kind (one of PARTS, and WAITING where that is known) -> part of a window."""
         place = window.rank, window.device
-        found = (each for each in self.time if each.about == "part" and (each.rank, each.device) == place)
-        return {each.item: each for each in found if each.item}
+        parts = (each for each in self.time if each.about == "part" and (each.rank, each.device) == place)
+        return {each.item: each for each in parts if each.item}
 
     @property
     def steady(self) -> bool:
-        """Whether it is about the steady parts."""
+        """Whether the steady parts are compared."""
         return self.outside is not None
 
     @property
     def held_up(self) -> bool:
-        """Whether the GPUs wait for the host, so that other processes of the same code differ by more."""
+        """Whether the GPUs wait for the host: then processes of the same code differ by more."""
         idle = self.parts[Spent.IDLE]
         return bool(max(idle.a, idle.b) > LEADS * max(self.window.a, self.window.b))
 
@@ -119,11 +118,14 @@ class ProgramComparison:
 
 
 def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = None) -> ProgramComparison:
-    """counters: whether ncu's numbers can be compared. entire: why the whole traces are compared, empty where somebody
-    asked for that; None for the steady parts, where that can be. Raises FiprofError where a side has no kernels under
-    nsys."""
+    """What changed from trace A to trace B.
+
+    counters: whether ncu's numbers can be compared. entire: why the whole traces are compared, empty where the user
+    chose that; None for the steady parts, where these can be compared. Raises FiprofError where a side has no kernels
+    under nsys.
+    """
     runs = a, b
-    entire = _unlike_parts(runs) if entire is None else entire
+    entire = _why_entire(runs) if entire is None else entire
     within = entire is None
     tops = [top(run, within_steady=within) for run in runs]
     gpus = len(tops[0].activities), len(tops[1].activities)
@@ -132,18 +134,7 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = Non
         for run, of_side, count in zip(runs, tops, gpus, strict=True)
     ]
     both = kernels.kernel_changes(*sides)
-    shares = []
-    for name in ("a", "b"):
-        # What stands in another's place may be anything.
-        times = [
-            (side.total_us, bool(each.a and each.b) and each.match is not Match.REPLACED)
-            for each in both
-            if (side := getattr(each, name))
-        ]
-        total = sum(us for us, _ in times)
-        shares.append(sum(us for us, shared in times if shared) / total if total else 1.0)
-    common = float(min(shares))
-    work = None if common < LITTLE_IN_COMMON else _work(both)
+    common, work = _common_work(both)
     steps = _steps(runs, gpus, work) if within else None
     if within and not steps and work is None:
         return compare_programs(a, b, counters=counters, entire="their steady parts have no step in common")
@@ -157,10 +148,10 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = Non
     def change(about: str, a_us: float, b_us: float, **cells: Any) -> Change:
         return Change(about, a=a_us, b=b_us, accounts_us=b_us / scale - a_us * scale, unit="µs", by="nsys", **cells)
 
-    def together(times: Iterable[Change], about: str, **cells: Any) -> Change:
-        found = list(times)
+    def mean_of_gpus(times: Iterable[Change], about: str, **cells: Any) -> Change:
+        of_gpus = list(times)
         a_us, b_us = (
-            sum(getattr(each, side) for each in found) / count for side, count in zip("ab", gpus, strict=True)
+            sum(getattr(each, side) for each in of_gpus) / count for side, count in zip("ab", gpus, strict=True)
         )
         return change(about, a_us, b_us, **cells)
 
@@ -173,8 +164,8 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = Non
         changes.append(replace(each, us=change("kernel", a_us or 0.0, b_us or 0.0).us))
     changes.sort(key=lambda each: (-abs(each.us), each.shown.kernel_full))
 
-    # The window of each rank's GPU, its parts, and how long it waited for others. The same rank and GPU of both sides
-    # are a pair; where they are as many, and others, in their order.
+    # The window of each rank's GPU, its parts, and how long it waited for others. Where both sides have as many GPUs
+    # they are pairs in their order, else those of the same rank and number.
     of_a, of_b = map(_spent, tops, own)
     places: Iterable[tuple[Place, Place]] = ((each, each) for each in dict.fromkeys((*of_a, *of_b)))
     if len(of_a) == len(of_b):
@@ -190,7 +181,7 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = Non
         x_us, y_us = waits[0].get(one[0]) if x else None, waits[1].get(other[0]) if y else None
         if x_us is not None and y_us is not None:
             ranks.append(change("part", x_us, y_us, item=WAITING, **place))
-    of_kinds = [together((each for each in ranks if each.item == kind), "part", item=kind) for kind in PARTS]
+    of_kinds = [mean_of_gpus((each for each in ranks if each.item == kind), "part", item=kind) for kind in PARTS]
     waiting = [each for each in ranks if each.item == WAITING]
 
     divisors = [count * of for count, of in zip(own, gpus, strict=True)]
@@ -210,17 +201,17 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = Non
         median_us=(median_us[0], median_us[1]) if steps else None,
         outside=Change("outside", a=beyond[0], b=beyond[1], unit="µs", by="nsys") if within else None,
         common=common,
-        time=(together((each for each in ranks if each.about == "window"), "window"), *of_kinds, *ranks),
-        waits=together(waiting, "part", item=WAITING) if waiting else None,
+        time=(mean_of_gpus((each for each in ranks if each.about == "window"), "window"), *of_kinds, *ranks),
+        waits=mean_of_gpus(waiting, "part", item=WAITING) if waiting else None,
         kernels=tuple(kernels.explained(changes, a, b, MOST_EXPLAINED) if counters else changes),
         idle=largest(change("idle", *us, item=cause, call=call, range=name) for (name, cause, call), us, _ in idle),
         ranges=largest(change("range", *us, range=name, detail=counts) for (name,), us, counts in ranges),
     )
 
 
-def _unlike_parts(runs: Sequence[Run]) -> str | None:
-    """Why their steady parts cannot be compared; None where they can: each GPU has one, and these have steps of one
-    name, or about the same share of the kernels' time."""
+def _why_entire(runs: Sequence[Run]) -> str | None:
+    """Why the steady parts cannot be compared; None where they can: each GPU has one, and their steps have one name or
+    hold about the same share of the kernels' time."""
     whole_of = zip("AB", (any(at.by is By.WHOLE for at in steady(run).values()) for run in runs), strict=True)
     if lacking := [side for side, is_whole in whole_of if is_whole]:
         return f"nothing repeats in {' and '.join(lacking)}"
@@ -241,8 +232,9 @@ def _marked(runs: Sequence[Run]) -> bool:
 
 
 def _steps(runs: Sequence[Run], gpus: tuple[int, int], work: float | None) -> tuple[int, int] | None:
-    """The steps of both steady parts, of all GPUs; None where there are none, or they are not the same on both sides:
-    by their ranges' name, or by as many executions of the kernels that both have. work: the ratio of these, a GPU."""
+    """The number of steps of each side, on all GPUs; None where a side has none, or a step is not the same on both
+    sides: by its range's name, or by its executions of the kernels that both have. work: B's executions over A's, per
+    GPU."""
     a, b = (sum(len(each.steps) for each in steady(run).values()) for run in runs)
     if not a or not b:
         return None
@@ -254,7 +246,7 @@ def _steps(runs: Sequence[Run], gpus: tuple[int, int], work: float | None) -> tu
 
 
 def _waits(run: Run, within: bool, steps: float) -> dict[int | None, float]:
-    """Rank -> how long it waited for others inside its collectives, µs, over a number of steps; empty of one rank."""
+    """Rank -> how long it waited for others inside collectives, µs a step; empty for a run of one rank."""
     by_rank: dict[int | None, float] = {}
     for rank in ranks_of(run).all if ranks_of(run).several else ():
         at = steady(run)[NOTHING if rank.device is None else rank.device] if within else WHOLE
@@ -263,9 +255,22 @@ def _waits(run: Run, within: bool, steps: float) -> dict[int | None, float]:
     return by_rank
 
 
-def _work(kernels: Sequence[KernelChange]) -> float | None:
-    """The typical ratio of the executions of kernels on both sides: their median, weighted by time; None where they did
-    not change alike."""
+def _common_work(kernels: Sequence[KernelChange]) -> tuple[float, float | None]:
+    """The share of the kernels' time in kernels that both sides have, 0 to 1, on the side where it is smaller; and the
+    typical ratio of their executions, B's over A's: the median, weighted by time. None for the ratio where that share
+    is below LITTLE_IN_COMMON, or the executions did not change alike."""
+    shares = []
+    for name in ("a", "b"):
+        times = [
+            (side.total_us, bool(each.a and each.b) and each.match is not Match.REPLACED)
+            for each in kernels
+            if (side := getattr(each, name))
+        ]
+        total = sum(us for us, _ in times)
+        shares.append(sum(us for us, shared in times if shared) / total if total else 1.0)
+    common = float(min(shares))
+    if common < LITTLE_IN_COMMON:
+        return common, None
     ratios = sorted(
         (each.b.count / each.a.count, math.sqrt(each.a.total_us * each.b.total_us))
         for each in kernels
@@ -277,16 +282,16 @@ def _work(kernels: Sequence[KernelChange]) -> float | None:
         below += weight
         if below >= total / 2:
             alike = sum(other for each, other in ratios if abs(math.log(each / ratio)) <= math.log(ALIKE))
-            return ratio if alike >= MOSTLY * total else None
-    return None
+            return common, ratio if alike >= MOSTLY * total else None
+    return common, None
 
 
 Place = tuple[int | None, int]  # rank and GPU
-Row = tuple[str | None, tuple[str | None, ...], int, int]  # range, what else tells it from others, ns and count
+Row = tuple[str | None, tuple[str | None, ...], int, int]  # range, the rest of its key, ns and count
 
 
 def _spent(ranking: Top, steps: float) -> Mapping[Place, Mapping[Spent, float]]:
-    """Rank and GPU -> what its time went into, µs, of so many steps."""
+    """Rank and GPU -> its time by kind, µs a step."""
     spent: dict[Place, dict[Spent, float]] = defaultdict(lambda: defaultdict(float))
     for part in ranking.parts:
         kind = part["what"] if part["what"] in PARTS else Spent.KERNELS
@@ -295,8 +300,8 @@ def _spent(ranking: Top, steps: float) -> Mapping[Place, Mapping[Spent, float]]:
 
 
 def _idle(run: Run, within: bool) -> Iterator[Row]:
-    """Time without work by range, cause and call; the host's own short work before a launch is launching, as ``top``
-    has it."""
+    """Time without work by range, cause and call. Short work of the host before a launch counts as launching, as in
+    ``top``."""
     for part in parts(run, within_steady=within).values():
         for why, ns in part.causes.items():
             short = why.cause is IdleCause.HOST and not why.long
@@ -306,22 +311,22 @@ def _idle(run: Run, within: bool) -> Iterator[Row]:
 def _totals(
     sides: Sequence[Sequence[Row]], divisors: Sequence[float], *, folded: bool
 ) -> Iterator[tuple[tuple[Any, ...], tuple[float, float], tuple[float, float]]]:
-    """Range and the rest, µs and count of either side, of so many steps and GPUs; without numbers in the name of a
-    range that a side lacks. folded: in all names."""
+    """Key (range and the rest), µs of either side and count of either side, each over the side's divisor (steps and
+    GPUs). Numbers in a range's name become ``#`` where one side lacks the range. folded: in all names."""
     names = [{row[0] for row in side} for side in sides]
     both = set() if folded else names[0] & names[1]
     totals: dict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
     for side, (rows, divisor) in enumerate(zip(sides, divisors, strict=True)):
         for name, more, total_ns, count in rows:
-            known = name if name is None or name in both else re.sub(r"(?<!\w)\d+(?!\w)", "#", name)
-            totals[known, *more][side] += total_ns / divisor
-            totals[known, *more][2 + side] += count / divisor
+            shared = name if name is None or name in both else re.sub(r"(?<!\w)\d+(?!\w)", "#", name)
+            totals[shared, *more][side] += total_ns / divisor
+            totals[shared, *more][2 + side] += count / divisor
     for key, (a_ns, b_ns, a_count, b_count) in totals.items():
         yield key, (a_ns / 1e3, b_ns / 1e3), (a_count, b_count)
 
 
 def program_summary(of: ProgramComparison) -> Iterator[str]:
-    """How the time of the GPUs changed, and what accounts for it."""
+    """How the time of the GPUs changed, and what accounts for it, a sentence each."""
     yield _change(of)
     with_it, against = _reasons(of)
     if with_it:
@@ -366,8 +371,8 @@ def _change(of: ProgramComparison) -> str:
 
 
 def _reasons(of: ProgramComparison) -> tuple[Sequence[str], Sequence[str]]:
-    """What accounts for most of the change, and what is against it, the most first: parts that are at least LEADS of
-    it, and more than noise."""
+    """What accounts for most of the change, and what goes against it, the largest first: parts of at least LEADS of it
+    that are larger than the noise."""
     matched = {
         Match.NEW: "{kernel} is new, {ms:+,.3g} ms",
         Match.GONE: "{kernel} is gone, {ms:+,.3g} ms",
@@ -375,7 +380,7 @@ def _reasons(of: ProgramComparison) -> tuple[Sequence[str], Sequence[str]]:
     }
     reasons: list[tuple[float, str, dict[str, Any]]] = []
     for each in of.kernels:
-        # Waiting for other ranks is no kernel's own.
+        # The time of a collective is mostly waiting for other ranks, which stands by itself.
         if not (of.waits and COLLECTIVE.search(each.shown.kernel)):
             names = {"kernel": each.shown_name, "before": each.a.kernel if each.a else ""}
             reasons.append((each.us, matched.get(each.match, "{kernel} {ms:+,.3g} ms"), names))

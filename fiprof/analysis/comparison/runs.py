@@ -1,4 +1,4 @@
-"""Two archived runs compared: under which conditions, which case is which, what changed, the answer in sentences."""
+"""Two archived runs compared: their conditions, the pairs of cases, what changed, and the answer in sentences."""
 
 import math
 import shlex
@@ -32,12 +32,12 @@ TIMED_BY = {PLAIN.key: "without a profiler", NSYS.key: "under nsys", NCU.key: "u
 
 
 class Weight(Wording):
-    """What a difference does to a comparison, the gravest first; it is the id of the finding, and words it."""
+    """What a difference in conditions does to a comparison, the worst first; the id of its finding, with its words."""
 
     REFUSED = "refused", "{what} differs ({a} · {b}): the numbers say nothing about each other"
     COUNTERS = "counters", "{what} differs ({a} · {b}): what ncu measured is not compared; --anyway compares it"
-    DOUBTFUL = "doubtful", "{what} differs: {a} · {b}"  # some of the difference in time may come from it
-    CHANGED = "changed", "changed: {what} {a} → {b}"  # it may be what is compared
+    DOUBTFUL = "doubtful", "{what} differs: {a} · {b}"  # it may cause some of the difference in time
+    CHANGED = "changed", "changed: {what} {a} → {b}"  # it may be what the user compares
 
 
 BOARD = "board"
@@ -45,11 +45,12 @@ CONDITIONS = [
     (of, row["title"], row["path"].split("."), Weight(row["weight"]))
     for of, row in csv_rows(Path(__file__).with_name("conditions.csv")).items()
 ]
-"""What two runs are measured under: id, title, where a run's environment has it, and what a difference does."""
+"""Conditions of a run: id, title, path in its environment, and what a difference does."""
 
 
 def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
-    """What differs between what two runs were measured under, the gravest first; nothing where one does not tell."""
+    """The conditions and settings that differ between two runs, the worst first; without those that a run does not
+    record."""
     findings: list[Finding] = []
 
     def note(weight: Weight, of: str, values: tuple[Any, Any], title: str = "") -> None:
@@ -77,17 +78,17 @@ def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
     for name, about in declared.items():
         x, y = (run.manifest.settings.get(name) for run in (a, b))
         if x != y and None not in (x, y) and about.measuring and (both_ncu or about.tool != "ncu"):
-            # Without the same control of clocks and caches ncu measures another thing.
+            # With another control of clocks and caches ncu measures something else.
             counters = name in ("clock_control", "cache_control", "replay_mode")
             note(Weight.COUNTERS if counters else Weight.DOUBTFUL, name, (x, y), about.title)
     return tuple(sorted(findings, key=lambda each: list(Weight).index(Weight(each.kind))))
 
 
-CasePair = tuple[CaseEntry, CaseEntry]  # of either side, with the same parameters but for those that make the sides
+CasePair = tuple[CaseEntry, CaseEntry]  # a case of either side; they differ only in what the sides differ in
 
 
 def different(pair: CasePair) -> dict[str, tuple[object, object]]:
-    """The parameters that both cases have, with other values, and these."""
+    """Parameter that both cases have with different values -> these values."""
     a, b = (case.params for case in pair)
     return {key: (a[key], b[key]) for key in a if key in b and None not in (a[key], b[key]) and a[key] != b[key]}
 
@@ -95,25 +96,26 @@ def different(pair: CasePair) -> dict[str, tuple[object, object]]:
 def pair_cases(
     a: Sequence[CaseEntry], b: Sequence[CaseEntry]
 ) -> tuple[list[CasePair], list[CaseEntry], list[CaseEntry]]:
-    """The pairs in the order of A, and what is on one side alone.
+    """The pairs in the order of A, and the cases that are on one side alone.
 
-    First cases with the same parameters. Of what is left, a workload's parameters that are the same throughout each
-    side and differ between them (the backend, of a run with FA2 and one with FA3) or that one side does not have (a
-    newer option) are what makes the sides: cases that agree in all others are a pair, where they are the only ones.
+    Cases with the same parameters are pairs. Among the rest, a workload's parameters that have one value throughout
+    each side and another on the other (the backend, of a run with FA2 and one with FA3), or that one side lacks (a
+    newer option), are what the sides differ in: cases that agree in all other parameters are a pair, where no third
+    agrees.
     """
     same = {case.id: case for case in b}
     paired = {case.id: same[case.id] for case in a if case.id in same}
     unpaired = [by_key((case.id.partition("[")[0], case) for case in side if case.id not in paired) for side in (a, b)]
     for workload in unpaired[0].keys() & unpaired[1].keys():
         params = [[written(case.id) for case in side[workload]] for side in unpaired]
-        makes = set()
+        differing = set()
         for name in {name for side in params for each in side for name in each}:
             x, y = ({each.get(name) for each in side} for side in params)
             if {None} in (x, y) or (len(x) == len(y) == 1 and x != y):
-                makes.add(name)
+                differing.add(name)
         keyed: list[dict[object, CaseEntry]] = []
         for cases, values in zip(unpaired, params, strict=True):
-            keys = [frozenset(item for item in each.items() if item[0] not in makes) for each in values]
+            keys = [frozenset(item for item in each.items() if item[0] not in differing) for each in values]
             count = Counter(keys)
             keyed.append({key: case for key, case in zip(keys, cases[workload], strict=True) if count[key] == 1})
         paired |= {case.id: keyed[1][key] for key, case in keyed[0].items() if key in keyed[1]}
@@ -124,16 +126,18 @@ def pair_cases(
 
 @dataclass(frozen=True)
 class ArchivedSide:
+    """One side of a comparison: a run, or its cases with some parameters."""
+
     run: Run
-    params: Mapping[str, str] = field(default_factory=dict)  # only cases with these, as their ids write them
+    params: Mapping[str, str] = field(default_factory=dict)  # as the cases' ids write them
 
     def cases(self) -> list[CaseEntry]:
         """Its cases. Raises FiprofError (exit status 2) where it has none with these parameters."""
         params = {case.id: written(case.id) for case in self.run.cases}
         matching = [case for case in self.run.cases if self.params.items() <= params[case.id].items()]
         if self.params and not matching:
-            there = {name: sorted({each[name] for each in params.values() if name in each}) for name in self.params}
-            values = [f"{name}={', '.join(each) or 'in no case'}" for name, each in there.items()]
+            values_of = {name: sorted({each[name] for each in params.values() if name in each}) for name in self.params}
+            values = [f"{name}={', '.join(each) or 'in no case'}" for name, each in values_of.items()]
             asked = ",".join(f"{name}={value}" for name, value in self.params.items())
             name = self.run.manifest.name
             raise FiprofError(f"{name} has no case with {asked}", f"it has {join_words(values)}", exit_code=2)
@@ -142,15 +146,16 @@ class ArchivedSide:
 
 @dataclass(frozen=True)
 class CaseChange:
+    """What changed in a pair of cases."""
+
     pair: CasePair
-    label: str  # what tells it from the other cases that are compared
+    label: str  # the case in short
     times: tuple[Change, ...]  # by each tool
-    kernels: tuple[KernelChange, ...]
-    """Those that account for most of the change first; what is beyond MOST_EXPLAINED without what explains it."""
+    kernels: tuple[KernelChange, ...]  # the largest change first; MOST_EXPLAINED of them with explanations
 
     @property
     def time(self) -> Change | None:
-        """What its change is measured by; None where no tool timed it on both sides."""
+        """The time by which the change is measured (see TIMES); None where no tool timed both sides."""
         by_key = {each.item: each for each in self.times if each.change is not None}
         return next((by_key[quantity.key] for quantity in TIMES if quantity.key in by_key), None)
 
@@ -161,19 +166,19 @@ class CaseChange:
 
     @property
     def share(self) -> float | None:
-        """The same of side A's time; None where that is nothing."""
+        """How much longer side B takes, as a share of side A's time; None where that is not known or 0."""
         return self.us / self.time.a.value if self.time and self.time.a.value else None
 
     @property
     def outside_us(self) -> float | None:
-        """How much longer an iteration is outside its kernels; None where its change is what the kernels took."""
+        """How much longer side B takes outside its kernels; None where the times are those of the kernels alone."""
         if self.time is None or self.time.item != PLAIN.key or not self.kernels:
             return None
         return self.us - sum(each.us for each in self.kernels)
 
     @property
     def notable(self) -> bool:
-        """Whether its time differs by as much as is worth a word."""
+        """Whether its time differs by WORTH_CHANGING percent or more."""
         return abs(self.share or 0.0) >= WORTH_CHANGING / 100
 
 
@@ -184,12 +189,12 @@ class RunComparison:
     a: ArchivedSide
     b: ArchivedSide
     conditions: tuple[Finding, ...]
-    cases: tuple[CaseChange, ...]  # the largest change of time first, as a share; empty where a side has none
+    cases: tuple[CaseChange, ...]  # by relative change of time, the largest first; empty where a side has no cases
     program: ProgramComparison | None  # of two traces, where a side has no cases
     launches: tuple[KernelChange, ...]  # of two profiles of ncu without cases and traces
     only_a: tuple[CaseEntry, ...]
     only_b: tuple[CaseEntry, ...]
-    has_commit: Callable[[str], bool]  # whether the checkout that would be measured knows a commit
+    has_commit: Callable[[str], bool]  # whether the checkout here has a commit, so that it can be measured
 
     @property
     def same_run(self) -> bool:
@@ -212,7 +217,7 @@ class RunComparison:
         return finding("one_process", f"{drift}.", **numbers)
 
     def changes(self) -> Iterator[Change]:
-        """All of it, case by case, the largest change first; the causes after what they explain."""
+        """The rows of the comparison, case by case; explanations follow what they explain."""
         outcome = Outcome.SAME if self.same_run else Outcome.CANNOT_TELL
         yield Change("side", "run", self.a.run.manifest.name, self.b.run.manifest.name)
         yield Change("outcome", outcome, by=self.confidence.kind)
@@ -239,9 +244,10 @@ def compare(
 ) -> RunComparison:
     """What changed from side A to side B.
 
-    anyway: also where the numbers say nothing about each other. entire: of programs the whole traces. pairs: ids of the
-    cases that are one, in this order, where that is known. has_commit: whether a commit can be measured again here.
-    Raises FiprofError where they do not, or where the sides have nothing in common.
+    anyway: compare also what a difference in conditions forbids. entire: compare whole traces of programs. pairs: ids
+    of the cases to compare, in this order, where the caller knows them. has_commit: whether a commit can be measured
+    here.
+    Raises FiprofError where the conditions forbid it, or where the sides have nothing in common.
     """
     names = a.run.manifest.name, b.run.manifest.name
     differing = conditions(a.run, b.run)
@@ -285,7 +291,7 @@ def compare(
 
 
 def summary(comparison: RunComparison) -> Iterator[str]:
-    """The answer: what changed, why, how sure that is, and what to measure."""
+    """The answer in sentences: what changed, why, how sure that is, and what to measure."""
     if comparison.cases:
         first = comparison.cases[0]
         yield case_change(first)
@@ -338,7 +344,7 @@ _FACTORS = {
 
 
 def reasons(case: CaseChange) -> Iterator[str]:
-    """What accounts for most of the change: a kernel, with why its launch differs, or the time outside the kernels."""
+    """What accounts for most of a case's change: a kernel, with why its launch differs, or the time outside kernels."""
     if not case.us:
         return
     outside = case.outside_us or 0.0
@@ -349,8 +355,7 @@ def reasons(case: CaseChange) -> Iterator[str]:
         return
     before = short_kernel(kernel.a.kernel) if kernel.a else ""
     yield say(_MATCHED[kernel.match], kernel=short_kernel(kernel.shown.kernel), us=kernel.us, before=before)
-    # Its launch's largest factor in that direction; where the launch changed in the other one, the counters explain
-    # something else.
+    # The largest factor of its launch in that direction; a launch that changed in the other direction explains nothing.
     if kernel.launch_us * kernel.us > 0:
         factor = next((each for each in kernel.because("factor") if each.us * kernel.launch_us > 0), None)
         if factor and factor.detail is not FactorKind.REST:
@@ -364,9 +369,9 @@ def reasons(case: CaseChange) -> Iterator[str]:
 
 
 def suggest_measure(comparison: RunComparison) -> str:
-    """``fiprof compare --measure …`` of the case that changed most, or of the program: it tells noise from change where
-    one process a side cannot. The sides are what differs between them; empty where the runs do not tell that, or name
-    nothing that could be measured again, as a server that was traced for some seconds."""
+    """``fiprof compare --measure …`` of the case that changed most, or of the program, which tells noise from change as
+    one process a side cannot. Each side is what the runs differ in; empty where they do not record that, or cannot be
+    measured again, as a server that was traced for some seconds."""
     runs = comparison.a.run, comparison.b.run
     options: list[str] = []
     items: list[list[str]] = [[], []]
@@ -385,12 +390,13 @@ def suggest_measure(comparison: RunComparison) -> str:
     commands = [run.environment("program", "command") for run in runs]
     if comparison.cases and not any(run.imported for run in runs):
         pair = comparison.cases[0].pair
-        makes = different(pair)
+        differing = different(pair)
         for side, case in zip(items, pair, strict=True):
-            side += ["params:" + ",".join(f"{name}={written(case.id)[name]}" for name in makes)] if makes else []
+            params = ",".join(f"{name}={written(case.id)[name]}" for name in differing)
+            side += [f"params:{params}"] if params else []
         options = ["--workload" if ".py:" in pair[1].workload else "--kernel", escape_control(pair[1].workload)]
         for key, value in written(pair[1].id).items():
-            if key not in makes:
+            if key not in differing:
                 options += [f"--{key.replace('_', '-')}", escape_control(value)]
     elif not comparison.cases and all(commands) and not any(run.manifest.settings.get("duration_s") for run in runs):
         for side, command in zip(items, commands, strict=True):

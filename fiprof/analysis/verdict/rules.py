@@ -1,24 +1,25 @@
 """What limits a launch, and why: the resources it uses, how evenly its multiprocessors work, what the GPU waits for.
 
-Everything is on one scale, percent of time. A resource used to r percent of its peak needs r percent of the launch's
-time at the least, whatever else is done about it. In this order the first that holds is the verdict:
+Everything is on one scale, percent of time: a resource used to r percent of its peak needs at least r percent of the
+launch's time. In this order the first that holds is the verdict:
 
 1. launch-bound: the GPU waits for at least ``WAITING`` of an iteration's time, so no faster kernel helps;
 2. a resource at ``SATURATED`` or more limits;
 3. concurrent: the kernel runs beside others for at least ``BESIDE`` of its time, and ncu measured it alone;
 4. imbalanced: the multiprocessors are idle, on average, for ``IDLE`` of the time of the one that works longest, and
    warps do not wait for each other for longer than that;
-5. a resource at ``BUSY`` or more limits; where warps spend ``MOSTLY`` of their time in one stall, one that shows as it;
+5. a resource at ``BUSY`` or more limits; where warps spend ``MOSTLY`` of their time in one stall reason, only a
+   resource for which waiting shows as that stall;
 6. latency-bound: none of these.
 
 The runner-up is the verdict that the smallest change of one number would give; its margin is that change, in points.
-Within ``NOISE`` both are named, as a pair: a number that passes a threshold changes the verdict by way of the pair.
-So are a tail and what all multiprocessors share, DRAM or L2, where that is saturated before the tail; and a memory that
-is not saturated with latency, where warps mostly wait for loads and these are not known to queue, or for what waiting
-for that memory does not show as.
+Within ``NOISE`` both are named, as a pair, so that a small change of a number never replaces the whole verdict. Pairs
+are also: a tail, and DRAM or L2 where it is saturated before the tail; and a memory that is not saturated, and latency,
+where warps mostly wait for loads that are not known to queue, or in a stall that waiting for that memory does not show
+as.
 
-A cause is a pattern that a use of hardware alone does not name. Each of these was made into a kernel
-(tests/trouble_kernels.py) and recorded on a GPU. It has to bear on the limit: local memory is none of a kernel whose
+A cause is a pattern that the use of the hardware alone does not show. Each has a kernel that is made to have it
+(tests/trouble_kernels.py), recorded on a GPU. A cause has to bear on the limit: local memory is not a cause where the
 tensor cores are saturated.
 """
 
@@ -43,22 +44,22 @@ _FIRST_NAMES = {metric.name: metric.ncu[0] for metric in METRICS}
 
 
 class LaunchResource(NamedTuple):
-    """Something that a launch can use up."""
+    """A resource that may limit a launch, a row of ``resources.csv``."""
 
     kind: Kind
     columns: tuple[str, ...]  # columns of ``launches`` in percent of its peak over the elapsed time; the largest counts
-    fed_by: tuple[Part, ...]  # whose use is what this one's work needs: they are at their limit because it is
-    further: bool  # whether it is named only where it is busier, by ``ELSEWHERE``, than all before it on its side
-    stalls: frozenset[str]  # the stalls that waiting for it shows as
+    fed_by: tuple[Part, ...]  # resources that are busy only because this one's work needs them
+    further: bool  # whether it is named only if busier, by ``ELSEWHERE``, than all rows before it of its kind
+    stalls: frozenset[str]  # stall reasons that waiting for it shows as
 
 
 _LOADS_NS = Formula(
     "multiprocessors * max_warps_per_sm * achieved_occupancy_pct / 100 * global_loads_sectors_per_request * 32"
     " / dram_peak * 1e9"
 )
-"""What DRAM takes at its peak rate for one load of every warp, ns."""
+"""Time that DRAM needs at its peak rate for one load of every resident warp, ns."""
 PASSES = (Part.L1_DATA, Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1)
-"""The data stage that L1 and shared memory have in common, by what mostly passes it."""
+"""Names of the data stage that L1 and shared memory share, by what mostly passes through it."""
 _OF_ALL = (Part.DRAM, Part.L2, Part.L2_ATOMICS)  # what all multiprocessors share
 
 RESOURCES = {
@@ -71,12 +72,12 @@ RESOURCES = {
     )
     for part, row in csv_rows(Path(__file__).with_name("resources.csv")).items()
 }
-"""``resources.csv``: what ncu's throughput of either side is the maximum of; of L2 without ``l2_throughput_pct``, for
-that is of a part that ncu's report does not show (see ``hidden_l2_part``)."""
+"""The resources whose maximum ncu's compute and memory throughputs are; without ``l2_throughput_pct``, which is of a
+part of L2 that ncu's report does not show (see ``hidden_l2_part``)."""
 
 
 def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottleneck, ...]:
-    """Every resource that was measured, the busiest first. dram: its use, where more is known than by ncu."""
+    """Every resource that was measured, the busiest first. dram: DRAM's use, where more than ncu's counter is known."""
     bottlenecks: list[Bottleneck] = []
     for part, resource in RESOURCES.items():
         if part is Part.L1_DATA:
@@ -99,7 +100,7 @@ def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottl
 
 
 def feeds(item: Bottleneck, other: Bottleneck) -> bool:
-    """Whether a resource's use is what the work of the other one needs."""
+    """Whether ``item`` is busy only because the work of ``other`` needs it."""
     part = Part.L1_DATA if other.part in PASSES else other.part
     return part is not None and part in RESOURCES and item.part in RESOURCES[part].fed_by
 
@@ -112,12 +113,12 @@ class _Limits(NamedTuple):
     beside: Bottleneck | None
     imbalance: Bottleneck | None
     elsewhere: Bottleneck | None
-    """The stall in which warps spend most time, where waiting for the busiest resource does not show as it."""
-    both_sides: bool  # whether both sides were measured well enough to say that nothing else is busier
+    """The stall in which warps spend most time, where waiting for the busiest resource does not show as that stall."""
+    both_sides: bool  # whether compute and memory were measured well enough to say that nothing else is busier
 
     @property
     def busiest(self) -> Bottleneck | None:
-        """The busiest resource; where it feeds another as busy, or at its limit too and close, that one."""
+        """The busiest resource; or the one that it feeds, if that is as busy, or saturated too and close."""
         if not self.resources:
             return None
         top = self.resources[0]
@@ -126,7 +127,7 @@ class _Limits(NamedTuple):
 
     @property
     def waits_longer_than_it_idles(self) -> bool:
-        """Whether warps wait for each other for more of the launch's time than multiprocessors idle."""
+        """Whether warps wait for each other for more of the launch's time than multiprocessors are idle."""
         idle, stall = self.imbalance, self.elsewhere
         if idle is None or stall is None or stall.comparison is None or stall.comparison.of not in _EACH_OTHER:
             return False
@@ -134,13 +135,13 @@ class _Limits(NamedTuple):
 
     @property
     def latency(self) -> Bottleneck | None:
-        """That nothing limits it; None where it is not known how evenly the multiprocessors work."""
+        """Latency as the limit; None where it is not known how evenly the multiprocessors work."""
         left = 100 - (self.resources[0].value if self.resources else 0.0)
         return Bottleneck(Kind.LATENCY, None, left) if self.imbalance else None
 
     @property
     def first(self) -> Bottleneck | None:
-        """The first that holds in the module's order; None where there is not enough to tell."""
+        """The first limit that holds in the module's order; None where too little was measured to say."""
         if self.waiting and self.waiting.value >= thresholds.WAITING:
             return self.waiting
         if (busiest := self.busiest) and busiest.value >= SATURATED:
@@ -157,14 +158,14 @@ class _Limits(NamedTuple):
         return busy[0] if busy else self.latency
 
     def others(self) -> list[tuple[Bottleneck, float]]:
-        """Every other verdict that a change of one number gives, with the least change in points, the least first."""
+        """Every other verdict that a change of one number would give, with the least such change (points), by that."""
         all_limits = (*self.resources, self.waiting, self.beside, self.imbalance, self.latency)
         limits = {each[:2]: each for each in all_limits if each}
         least_changes: dict[tuple[Kind, Part | None], float] = {}
         if (now := self.first) is None:
             return []
 
-        def changed(to: _Limits, points: float) -> None:
+        def try_change(to: _Limits, points: float) -> None:
             if (first := to.first) and first[:2] != now[:2]:
                 least_changes[first[:2]] = min(points, least_changes.get(first[:2], points))
 
@@ -173,7 +174,7 @@ class _Limits(NamedTuple):
         for field, threshold in least.items():
             if limit := getattr(self, field):
                 for value in (threshold - _LITTLE, threshold):
-                    changed(self._replace(**{field: limit._replace(value=value)}), abs(limit.value - threshold))
+                    try_change(self._replace(**{field: limit._replace(value=value)}), abs(limit.value - threshold))
         uses = self.resources[:_MOST_CHANGED]
         for item in uses:
             rest = tuple(each for each in self.resources if each is not item)
@@ -182,16 +183,16 @@ class _Limits(NamedTuple):
             near = ((value, value - CLOSE, value + CLOSE, value / ELSEWHERE, value * ELSEWHERE) for value in values)
             for at in {BUSY, SATURATED, *itertools.chain.from_iterable(near)}:
                 for value in (at - _LITTLE, at + _LITTLE):
-                    # Until there it changes nothing.
+                    # Only values at or beyond the threshold, seen from the measured one.
                     if 0 <= value <= 100 and abs(value - item.value) >= abs(at - item.value):
                         place, moved = bisect.bisect(ranks, -value), Bottleneck(*item[:2], value, item.comparison)
-                        changed(_Limits((*rest[:place], moved, *rest[place:]), *self[1:]), abs(item.value - at))
+                        try_change(_Limits((*rest[:place], moved, *rest[place:]), *self[1:]), abs(item.value - at))
         return sorted(((limits[key], points) for key, points in least_changes.items()), key=lambda each: each[1])
 
 
 _EACH_OTHER = ("barrier", "membar", "sleeping")  # stalls in which warps wait for other warps
-_MOST_CHANGED = 4  # resources whose use is changed to look for other verdicts: the busiest
-_LITTLE = 1e-9  # by which a number lies on one side of another, in points
+_MOST_CHANGED = 4  # the busiest resources, whose use is changed to look for other verdicts
+_LITTLE = 1e-9  # points: a value just above or below a threshold
 
 
 def judge(
@@ -204,12 +205,12 @@ def judge(
     dram: DramUse | None = None,
     names: Names = _FIRST_NAMES.__getitem__,
 ) -> Verdict:
-    """What limits a launch. Never fails for numbers; what was not collected is named in ``missing``.
+    """What limits a launch. Missing numbers are no error: ``missing`` of the verdict names them.
 
     row: of ``launches``. stalls: each reason in percent of the warps' time, the largest first. waiting: percent of an
-    iteration in which the GPU waits, of the launch's case. copying: percent of the GPU's busy time in which only copies
+    iteration of the launch's case in which the GPU waits. copying: percent of the GPU's busy time in which only copies
     ran, likewise. beside: percent of the kernel's time in which another ran.
-    dram: DRAM's use, where more is known of it than in the row. names: ncu's names.
+    dram: DRAM's use, where more is known of it than in the row. names: gives ncu's name of a column.
     """
     resources, idle = measured(row, names, dram), quantities.IDLE.traced(row, names)
     top = stalls[0] if stalls else None
@@ -236,40 +237,13 @@ def judge(
         and (top.of in _EACH_OTHER or not causes(row, busiest, stalls, names))
     ):
         limits = limits._replace(elsewhere=Bottleneck(Kind.LATENCY, None, top.value, top))
-    first, runner_up, margin = limits.first, None, None
-    binds: tuple[Bottleneck, ...] = () if first is None else (first,)
+    first, runner_up, margin, pair = limits.first, None, None, False
     why = causes(row, first, stalls, names)
     if first is not None:
-        others = limits.others()
-        for_loads = bool(top and top.of == "long_scoreboard" and top.value >= MOSTLY and not queued(row, stalls))
-        waits = for_loads or (limits.elsewhere is not None and limits.elsewhere.value >= thresholds.DOMINANT_STALL)
-        # A second resource says more than that none is saturated.
-        near = [each for each in others if each[1] < thresholds.NOISE]
-        near.sort(key=lambda each: each[0].kind is Kind.LATENCY)
-        if first.kind is Kind.LATENCY and limits.busiest and limits.busiest.value >= BUSY:
-            # It is busy, and the warps wait for something else.
-            near = [each for each in others if each[0][:2] == limits.busiest[:2]]
-        elif first.part is Part.TAIL and limits.busiest and limits.busiest.part in _OF_ALL:
-            # What all multiprocessors share is saturated before the tail, when all work.
-            if 100 * limits.busiest.value >= SATURATED * (100 - first.value):
-                near = [each for each in others if each[0] is limits.busiest]
-        elif waits and limits.latency and first.kind is Kind.MEMORY and first.value < SATURATED and not why:
-            near = [(limits.latency, first.value - BUSY)]
-        if near:
-            runner_up, margin = near[0]
-            binds = (first, runner_up)
-            known = {cause.id for cause in why}
-            why += tuple(cause for cause in causes(row, runner_up, stalls, names) if cause.id not in known)
-        elif first.kind in _USED and resources[0].part != first.part:
-            # It is ahead, and feeds the limit.
-            runner_up, margin = resources[0], first.value - resources[0].value
-        else:
-            for other, points in others:
-                # What feeds it, and a verdict with the same cause, say nothing else.
-                same = why and causes(row, other, stalls, names)[:1] == why[:1]
-                if not same and not feeds(other, first) and not feeds(first, other):
-                    runner_up, margin = other, points
-                    break
+        runner_up, margin, pair = _runner_up(limits, first, why, stalls, row, names)
+    if pair:
+        known = {cause.id for cause in why}
+        why += tuple(cause for cause in causes(row, runner_up, stalls, names) if cause.id not in known)
     shown = any(top in cause.evidence for cause in why)
     by_ncu = dram.by_ncu if dram and dram.quantity is DRAM_FLOOR and first and first.part is Part.DRAM else None
     needed = (
@@ -278,7 +252,7 @@ def judge(
         *(["shared_data_pct"] if first and first.part is Part.SHARED_MEMORY_OR_L1 else []),
     )  # fmt: skip
     return Verdict(
-        limits=binds,
+        limits=tuple(each for each in (first, runner_up if pair else None) if each),
         evidence=(
             *_deciding(first, runner_up, resources, row, names),
             *([Comparison(quantity("dram_throughput_pct"), by_ncu, of=Part.DRAM)] if by_ncu else []),
@@ -297,10 +271,45 @@ def judge(
     )
 
 
+def _runner_up(
+    limits: _Limits, first: Bottleneck, why: tuple[Cause, ...], stalls: Sequence[Comparison], row: Row, names: Names
+) -> tuple[Bottleneck | None, float | None, bool]:
+    """The verdict next to the first one, its margin in points, and whether the two are a pair. why: the first's
+    causes."""
+    others, busiest, top = limits.others(), limits.busiest, stalls[0] if stalls else None
+    for_loads = bool(top and top.of == "long_scoreboard" and top.value >= MOSTLY and not queued(row, stalls))
+    waits = for_loads or (limits.elsewhere is not None and limits.elsewhere.value >= thresholds.DOMINANT_STALL)
+    # A second resource says more than that none is saturated.
+    near = [each for each in others if each[1] < thresholds.NOISE]
+    near.sort(key=lambda each: each[0].kind is Kind.LATENCY)
+    if first.kind is Kind.LATENCY and busiest and busiest.value >= BUSY:
+        # A resource is busy, and the warps wait for something else.
+        near = [each for each in others if each[0][:2] == busiest[:2]]
+    elif first.part is Part.TAIL and busiest and busiest.part in _OF_ALL:
+        # DRAM or L2 is saturated before the tail, while all multiprocessors work.
+        if 100 * busiest.value >= SATURATED * (100 - first.value):
+            near = [each for each in others if each[0] is busiest]
+    elif waits and limits.latency and first.kind is Kind.MEMORY and first.value < SATURATED and not why:
+        near = [(limits.latency, first.value - BUSY)]
+    if near:
+        return (*near[0], True)
+    if first.kind in _USED and (ahead := limits.resources[0]).part != first.part:
+        # A busier resource, which feeds the limit.
+        return ahead, first.value - ahead.value, False
+    for other, points in others:
+        # A resource that feeds the limit or that it feeds, or a verdict with the same cause, adds nothing.
+        same = why and causes(row, other, stalls, names)[:1] == why[:1]
+        if not same and not feeds(other, first) and not feeds(first, other):
+            return other, points, False
+    return None, None, False
+
+
 def loads_behind_barriers(row: Row, stalls: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """The stalls, the largest first, but for the barrier where that is the largest and loads follow it: a warp at a
-    barrier waits for the others of its block, and where these mostly wait for loads, and DRAM is at half of ``BUSY`` at
-    the least, more bytes in flight shorten both."""
+    """The stalls, the largest first, with loads before the barrier where the barrier is the largest and loads are next.
+
+    A warp at a barrier waits for the others of its block. Where these mostly wait for loads, and DRAM is at least at
+    half of ``BUSY``, more bytes in flight shorten both stalls.
+    """
     if len(stalls) > 1 and [each.of for each in stalls[:2]] == ["barrier", "long_scoreboard"]:
         barrier, loads = stalls[:2]
         mostly = loads.value >= MOSTLY / 100 * (100 - barrier.value)
@@ -310,15 +319,16 @@ def loads_behind_barriers(row: Row, stalls: Sequence[Comparison]) -> tuple[Compa
 
 
 def queued(row: Row, stalls: Sequence[Comparison]) -> bool:
-    """Whether the warps that wait for loads, with one on its way each at the least, wait for those before theirs."""
+    """Whether loads queue: with one load of each warp that waits on its way, DRAM has QUEUED_LOADS ns of work or
+    more."""
     waiting = next((each.value for each in stalls if each.of == "long_scoreboard"), 0.0)
     return waiting / 100 * (_LOADS_NS.value(row) or 0.0) >= thresholds.QUEUED_LOADS
 
 
 def _imbalance(row: Row, idle: float) -> Part:
-    """Why multiprocessors may be idle, for so many percent of the time, while another works: too few blocks where that
-    some have none costs more than that the others work unevenly; the tail where the part of the last wave that stays
-    empty explains it."""
+    """Why multiprocessors are idle, for ``idle`` percent of the time, while another works: too few blocks, where the
+    multiprocessors without a block cost more than uneven work of the others; the tail, where the empty part of the last
+    wave explains it; else uneven work."""
     waves = occupancy(row).waves
     blocks, multiprocessors = number(row, "blocks"), number(row, "multiprocessors")
     if blocks and multiprocessors and blocks < multiprocessors:
@@ -331,7 +341,8 @@ def _imbalance(row: Row, idle: float) -> Part:
 def _deciding(
     first: Bottleneck | None, runner_up: Bottleneck | None, resources: Sequence[Bottleneck], row: Row, names: Names
 ) -> list[Comparison]:
-    """What decides, and what would decide for the runner-up; a resource's use against the threshold that it reaches."""
+    """The numbers that decide for the first verdict and for the runner-up; a resource's use is compared with the
+    highest threshold that it reaches."""
 
     def against(*those: Bottleneck | None) -> list[Comparison]:
         return [
@@ -357,10 +368,10 @@ def _deciding(
 def hidden_l2_part(row: Row, resources: Sequence[Bottleneck], names: Names) -> tuple[Finding, ...]:
     """A note where ncu's figure for L2 is of a part that its report does not show.
 
-    ``lts__throughput`` is a maximum over parts. On an H200 a kernel that streams from DRAM reads 70 to 90% there while
-    lookups, tags and both directions to the multiprocessors stay below 50%, and ncu's own memory throughput leaves
-    that part out: what it is cannot be told from the report, so it is no evidence. It is there whenever much crosses
-    from one half of L2 to the other (``lts__t_sectors_srcunit_ltcfabric``), which DRAM traffic does by itself.
+    ``lts__throughput`` is a maximum over parts. For a kernel that streams from DRAM on an H200 it is 70 to 90% while
+    lookups, tags and both directions to the multiprocessors stay below 50%, and ncu's own memory throughput leaves that
+    part out. The report does not say which part it is, so it is no evidence. It is high whenever much crosses from one
+    half of L2 to the other (``lts__t_sectors_srcunit_ltcfabric``), as DRAM traffic does.
     """
     whole = quantity("l2_throughput_pct").traced(row, names)
     shown = next((item.comparison.number for item in resources if item.part is Part.L2 and item.comparison), None)
@@ -380,35 +391,36 @@ _SHARED_STALLS = ("short_scoreboard", "mio_throttle")
 
 
 def _shows_as(of: Bottleneck) -> frozenset[str]:
-    """The stalls that waiting for a resource shows as; for shared memory those of the pipe that leads to it."""
+    """The stall reasons that waiting for a resource shows as; for shared memory those of the LSU pipe."""
     return RESOURCES[Part.LSU_PIPE if of.part in _SHARED else of.part or Part.DRAM].stalls
 
 
 def causes(row: Row, limit: Bottleneck | None, stalls: Sequence[Comparison], names: Names) -> tuple[Cause, ...]:
-    """What makes a launch slow, the most specific first; empty where nothing that is known does. limit: what limits it.
-    stalls: percent of the warps' time in each stall reason, the largest first."""
+    """The known causes of a launch's limit, the most specific first. limit: what limits it. stalls: percent of the
+    warps' time in each stall reason, the largest first."""
     if limit is None or limit.kind not in (*_USED, Kind.LATENCY, Kind.IMBALANCE):
         return ()
     latency, top = limit.kind is Kind.LATENCY, stalls[0] if stalls else None
     waits_for = str(top.of) if top else ""
     main = waits_for if top and top.value >= thresholds.DOMINANT_STALL else ""
 
-    def held(quantity: Quantity, threshold: Threshold | None = None) -> Comparison | None:
-        """A number against a threshold; None where it was not collected."""
+    def compared(quantity: Quantity, threshold: Threshold | None = None) -> Comparison | None:
+        """A number compared with a threshold; None where it was not collected."""
         value = quantity.traced(row, names)
         return None if value is None else Comparison(quantity, value, threshold)
 
     def reached(quantity: Quantity, threshold: Threshold) -> Comparison | None:
-        comparison = held(quantity, threshold)
+        """The same; None also where the threshold is not reached."""
+        comparison = compared(quantity, threshold)
         return comparison if comparison and comparison.reached else None
 
     def comparisons(*wanted: Quantity) -> Iterator[Comparison]:
-        return (comparison for each in wanted if (comparison := held(each)))
+        return (comparison for each in wanted if (comparison := compared(each)))
 
-    # One of the parts is the limit, or nothing is and the warps mostly wait for one of the reasons.
+    # Memory traffic, or shared memory, is the limit; or latency is, and the warps mostly wait for it.
     traffic = waits_for in _TRAFFIC_STALLS if latency else limit.part in _TRAFFIC
     shared = waits_for in _SHARED_STALLS if latency else limit.part in _SHARED
-    queued = not latency or 100 - limit.value >= thresholds.QUEUED
+    may_queue = not latency or 100 - limit.value >= thresholds.QUEUED
     why: list[Cause] = []
 
     def because(id: CauseId, share: Comparison, *more: Comparison, of_time: bool = True) -> None:
@@ -419,24 +431,25 @@ def causes(row: Row, limit: Bottleneck | None, stalls: Sequence[Comparison], nam
 
     slice_use = quantity("l2_atomic_unit_max_pct")
     full = reached(slice_use, thresholds.BUSY)
-    # Many atomics in shared memory; on one address, which one slice of L2 takes in; or many.
+    # Atomics: many in shared memory; on one address, and so in one slice of L2; or many in global memory.
     if shared and (share := reached(quantities.SHARED_ATOMIC_SHARE, thresholds.SHARED_ATOMICS)):
         because(CauseId.ATOMICS, share, of_time=False)
-    # Behind a slice at its limit waits all that the load/store units' queue holds, special functions too.
+    # A saturated slice holds up the whole queue of the load/store units, special functions too: so it counts in any
+    # stall.
     elif traffic or (latency and full):
-        share, use = held(quantities.ATOMIC_SHARE, MOSTLY), full or reached(slice_use, thresholds.CONTENDED_UNIT)
+        share, use = compared(quantities.ATOMIC_SHARE, MOSTLY), full or reached(slice_use, thresholds.CONTENDED_UNIT)
         contended = reached(quantities.ATOMIC_CONTENTION, thresholds.CONTENDED_BUSY if full else thresholds.CONTENDED)
         if contended and use:
             because(CauseId.ATOMICS, contended, use, *([share] if share else []), of_time=False)
         elif share and share.reached and not reached(quantities.SECTORS_PER_NEEDED, thresholds.SCATTERED):
-            # Spread over L2 and over the sectors of a request, they have nothing to add up.
+            # Atomics that are spread over sectors have nothing to add up.
             because(CauseId.ATOMICS, share, of_time=False)
 
     if shared and not why and (share := reached(quantities.SHUFFLE_SHARE, MOSTLY)):
         because(CauseId.SHUFFLES, share, of_time=False)
-    # Atomics on one word are passes one after another too.
-    conflicts = held(quantities.CONFLICT_SHARE, thresholds.CONFLICTED)
-    if shared and queued and not why and conflicts and conflicts.reached:
+    # Not where shared atomics are the cause: those on one word count as conflicts too.
+    conflicts = compared(quantities.CONFLICT_SHARE, thresholds.CONFLICTED)
+    if shared and may_queue and not why and conflicts and conflicts.reached:
         because(CauseId.BANK_CONFLICTS, conflicts, of_time=False)
 
     unsaturated = limit.kind in _USED and limit.value < SATURATED
@@ -444,32 +457,32 @@ def causes(row: Row, limit: Bottleneck | None, stalls: Sequence[Comparison], nam
         because(CauseId.BARRIER, top)
     if top and latency and main in ("membar", "sleeping"):
         because(CauseId.MEMORY_FENCE if main == "membar" else CauseId.SLEEPING, top)
-    # A launch of a few µs fetches its code for the first time: that is no loop too long for the cache.
+    # Not in a launch of a few µs, which fetches its code for the first time.
     if top and latency and main == "no_instruction" and reached(quantities.DURATION, thresholds.SHORT):
         because(CauseId.INSTRUCTION_CACHE, top)
-    # Constants by immediate address; indexed ones have a cache of their own among the resources.
+    # Of constants with an immediate address; the cache of indexed ones is among the resources.
     if top and latency and main == "imc_miss":
         because(CauseId.CONSTANT_CACHE, top)
 
     if traffic and (share := reached(quantities.LOCAL_SHARE, thresholds.LOCAL_TRAFFIC)):
         because(CauseId.LOCAL_MEMORY, share, *comparisons(quantities.LOCAL_BYTES, quantity("spill_requests")))
 
-    # More sectors than the bytes need; where only requests were counted, more than the widest request has. And they
-    # queue somewhere: a resource is the limit, or one is used enough for that.
-    touched = held(quantities.SECTORS_PER_NEEDED, thresholds.SCATTERED)
+    # More sectors than the bytes need; where only requests were counted, more than the widest request has. They have to
+    # queue: a resource is the limit, or is used enough for that.
+    touched = compared(quantities.SECTORS_PER_NEEDED, thresholds.SCATTERED)
     if touched is None:
         touched = reached(quantities.SECTORS_PER_REQUEST, thresholds.FULL_REQUEST)
         touched = touched if touched and touched.value >= thresholds.EXCESS * thresholds.FULL_REQUEST else None
     # Beyond L1 only what L1 lets through counts, and for DRAM what L2 does.
     per_needed = quantities.DRAM_PER_NEEDED if limit.part is Part.DRAM else quantities.L2_PER_NEEDED
-    beyond = None if limit.part in _IN_L1 else held(per_needed, thresholds.SCATTERED)
-    if traffic and queued and touched and touched.reached and (beyond is None or beyond.reached):
+    beyond = None if limit.part in _IN_L1 else compared(per_needed, thresholds.SCATTERED)
+    if traffic and may_queue and touched and touched.reached and (beyond is None or beyond.reached):
         sectors = comparisons(quantities.GLOBAL_LOADS_SECTORS, quantities.GLOBAL_STORES_SECTORS)
         because(CauseId.SCATTERED_ACCESS, touched, *sectors, of_time=False)
 
-    # Instructions that few threads of a warp take part in.
-    lanes = held(quantity("threads_per_instruction"), thresholds.FEW_LANES)
-    block = held(quantity("threads_per_block"), thresholds.WARP)
+    # Instructions in which few threads of a warp are active.
+    lanes = compared(quantity("threads_per_instruction"), thresholds.FEW_LANES)
+    block = compared(quantity("threads_per_block"), thresholds.WARP)
     if lanes and not lanes.reached and limit.kind is not Kind.MEMORY:
         if block and not block.reached:
             because(CauseId.PARTIAL_WARPS, block, lanes, of_time=False)
