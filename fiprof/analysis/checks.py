@@ -61,8 +61,7 @@ class Check:
 
     @property
     def finding(self) -> Finding:
-        """The check as a finding of its own kind, with its outcome; of the kind of what was missing where that is why
-        it could not be made."""
+        """The check in words, as a finding of its own kind; of a check that could not be made, of the kind of why."""
         if "why" in self.values:
             why = str(self.values["why"])
             return Finding(why, {"check": self.check}, NAMED["why", why])
@@ -342,8 +341,7 @@ def failed(run: Run) -> tuple[Check, ...]:
 
 
 def _recorded(run: Run, *, failed: bool = False) -> tuple[Check, ...] | None:
-    """The checks of the table ``checks``, or only those that failed; None where it is missing, damaged or of another
-    version."""
+    """The checks of the table, or those that failed; None where it is missing, damaged or of another version."""
     if run.has("checks"):
         with contextlib.suppress(FiprofError, ValueError, TypeError, AttributeError):
             table = run.table("checks", [field.name for field in dataclasses.fields(Check)])

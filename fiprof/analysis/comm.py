@@ -31,8 +31,7 @@ NOT_KNOWN = ("", "", "")
 SMALLEST_SHARE = 0.01  # of a delay: what the late rank did for a smaller part of it is not listed with the collective
 MOST_BUFFERED = 4.0  # transfer of a send/receive over its skew, from which on its bandwidth is shown
 PARTS, ONCE = 4, 2.0
-"""The collectives are divided into so many parts; a delay over ONCE times the longest of the second worst part does not
-recur."""
+"""Of so many parts of the collectives: a delay over ONCE times the longest one of the second worst does not recur."""
 CELLS = 60  # cells of a rank's track
 TOGETHER = (Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL)
 """Operations whose size nccl-tests counts as that of all ranks together (its doc/PERFORMANCE.md)."""
@@ -261,8 +260,7 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
 
 
 def recurring(times: Mapping[int, float], count: int) -> float:
-    """The sum of the times that recur: without start-up and single events (see PARTS). times: position of a collective
-    -> time. count: of all collectives."""
+    """The sum of the times that recur (see PARTS). times: position of a collective -> time. count: of collectives."""
     longest = [0.0] * PARTS
     for place, us in times.items():
         part = place * PARTS // count
@@ -346,8 +344,7 @@ def _charts(collectives: Sequence[Row], matched: Matched, activity: RankActivity
 
 
 class RankActivity:
-    """What the ranks of a run did, on the first trace's clock: rank -> starts and ends of disjoint intervals, by start,
-    in which it computed, communicated, copied, or waited."""
+    """What ranks did, on the first trace's clock: rank -> starts and ends of disjoint intervals, by start."""
 
     def __init__(self, run: Run, ranks: Ranks, communicating: Bools, clocks: Mapping[int, Clock]) -> None:
         """communicating: which rows of the table ``kernels`` are collectives. clocks: rank -> its trace's clock."""
@@ -384,8 +381,7 @@ class RankActivity:
         return list(calls(self._run).threads)[counts.argmax()] if counts.any() else UNKNOWN
 
     def stretches(self, rank: int, thread: int, begins: Ints, ends: Ints) -> list[list[Stretch]]:
-        """What a rank did in each of some intervals, the longest first. thread: the one whose calls and ranges
-        count."""
+        """What a rank did in each of some intervals, the longest first. thread: whose calls and ranges count."""
         nothing = Stretches(*(np.empty(0, np.int64),) * 3)
         traced, clock = calls(self._run), self._clocks[rank]
         in_calls = traced.nested.get(traced.threads.get(thread, NOTHING), nothing)

@@ -28,7 +28,7 @@ from fiprof.model.work import TENSOR_OPS, counted_works, dominant_tensor_kind, p
 TOLERANCE_POINTS = 5.0  # of a share that is expected as one number; the published ranges are as wide, 10 points
 STALL_MARGIN_POINTS = 1.0  # tolerance of a range of stall shares: recorded runs of the same kernel differ by as much
 MODEL_DIFFERS = 0.10
-"""Relative difference of the bytes that DRAM moved and those that the algorithm needs that is worth a remark."""
+"""Relative difference between the bytes that are needed and those that DRAM moved, from which on a remark says so."""
 EXAMPLE = "docs/packs.md describes such files"
 Percent = Annotated[float, Meta(ge=0, le=100)]
 Positive = Annotated[float, Meta(gt=0, le=1e15)]
@@ -39,14 +39,14 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
     """Where figures come from."""
 
     title: Name
-    gpu: Name  # GPU on which they hold
-    compute_capability: Name  # compute capability of that GPU, e.g. ``8.0``
+    gpu: Name  # on which they were measured
+    compute_capability: Name  # of that GPU, e.g. ``8.0``
     reference: str = ""
     dram_tb_per_s: Positive | None = None  # DRAM's roof on that GPU in TB/s
 
 
 class Roof(Struct, frozen=True, forbid_unknown_fields=True):
-    """The share of a roof (percent) by size of the work."""
+    """The share of a roof (percent) that a good kernel reaches, by the size of the work."""
 
     kind: Literal["tensor", "dram"]
     shares: Annotated[dict[Positive, Percent], Meta(min_length=1)]
@@ -59,16 +59,18 @@ class Bandwidth(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Figure(NamedTuple):
+    """A number that is expected of a family."""
+
     kind: Literal["stall", "tensor", "dram", "bandwidth"]
     quantity: str  # a stall reason, or the key of a quantity
-    what: str  # the quantity in words, with a place for the kind of work
+    what: str  # the quantity in words, with ``{work}`` for the kind of operations
     unit: str = "%"
     low: float = 0.0
     high: float | None = None
 
 
 class KernelFamily(Struct, frozen=True, forbid_unknown_fields=True):
-    """Kernels of which the same is expected."""
+    """Kernels with the same expectations."""
 
     name: Name
     workloads: Annotated[tuple[str, ...], Meta(min_length=1)]
@@ -121,7 +123,7 @@ def read_expectations(path: Path) -> Expectations:
 
 
 def combined(own: Expectations | None = None) -> Iterator[tuple[Source, KernelFamily]]:
-    """A user's families, then the packs' for the workloads that these leave. Raises FiprofError for a wrong pack."""
+    """A user's families, then those of packs for the other workloads. Raises FiprofError for a wrong pack."""
     names: set[str] = set()
     files = [own] if own else []
     for pack, data in packs.parts("expectations").items():
@@ -137,7 +139,7 @@ def combined(own: Expectations | None = None) -> Iterator[tuple[Source, KernelFa
 
 
 def check_workloads(expectations: Expectations, workloads: Collection[str]) -> None:
-    """Raise FiprofError for a family of a workload that is none of these: a typing error would go unseen."""
+    """Raise FiprofError for a family of an unknown workload: a typing error would go unnoticed."""
     for family in expectations.family:
         for name in set(family.workloads) - {*workloads}:
             close = get_close_matches(name, workloads, 1)
@@ -147,33 +149,33 @@ def check_workloads(expectations: Expectations, workloads: Collection[str]) -> N
 
 COLUMNS = columns("expected")
 EMPTY: Mapping[str, Any] = {**{column.key: None for column in COLUMNS}, "steps": ()}
-"""COLUMNS, with ``what``, ``kind`` and ``limits`` (what is expected in words)."""
+"""An empty row of COLUMNS; those of comparisons also have ``what``, ``kind`` and ``limits`` (what is expected)."""
 
 
 class CaseExpected(NamedTuple):
-    """What is expected of a case, and the launch that stands for it: of its longest kernel, that of median duration."""
+    """A case compared with its expectations."""
 
-    at: Launch
+    at: Launch  # that represents it: of its longest kernel, the launch of median duration
     rows: tuple[Row, ...]
     notes: tuple[Finding, ...]
-    """Each value that is not as expected, its remarks, and the stall reasons of which nothing is expected."""
+    """Each value that is not as expected, its remarks, and the largest stalls of which nothing is expected."""
     warnings: tuple[Finding, ...]  # checks that failed on this launch
 
 
 class Expected(NamedTuple):
-    """A run compared with what was expected of it."""
+    """A run compared with its expectations."""
 
-    cases: tuple[CaseExpected, ...]  # cases with figures for this compute capability and shape
+    cases: tuple[CaseExpected, ...]  # those with figures for this compute capability and shape
     not_compared: tuple[Row, ...]
-    """Each figure for another GPU, shape or size, with ``what``, ``figure``, ``params`` and ``why``."""
-    faster: Mapping[str, tuple[str, Step]]  # case id -> label and step, of cases whose problem the run solved faster
+    """Figures for another GPU, shape or size, with ``what``, ``figure``, ``params`` and ``why``."""
+    faster: Mapping[str, tuple[str, Step]]  # case id -> its label and the step, where the run has a faster alternative
     summary: tuple[Finding, ...]
     sources: tuple[Source, ...]
-    warnings: tuple[Finding, ...]  # findings about the run
+    warnings: tuple[Finding, ...]  # about the run
 
     @property
     def rows(self) -> list[Row]:
-        """A row a faster case, a comparison and a figure that is not compared."""
+        """All as rows of COLUMNS: the faster alternatives, the comparisons, and the figures that are not compared."""
         faster = [
             {**EMPTY, "case": case, "label": label, "steps": (step.fields(),)}
             for case, (label, step) in self.faster.items()
@@ -184,11 +186,11 @@ class Expected(NamedTuple):
 def expected(
     run: Run, *, families: Iterable[tuple[Source, KernelFamily]] | None = None, wanted: Selection = EVERYTHING
 ) -> Expected:
-    """The run's cases compared with the expectations of their families, like with like: figures of the run's compute
-    capability, for the case's parameters and size.
+    """The run's cases compared with the expectations of their families, as far as these are for the run's compute
+    capability and the case's parameters and size.
 
-    families: by default those that the packs bring along. wanted: only cases of these launches.
-    Raises FiprofError where the run has no launches under ncu, or nothing is expected of any case that is left.
+    families: by default those of the installed packs. wanted: only cases of these launches.
+    Raises FiprofError where the run has no launches under ncu, or no wanted case has expectations.
     """
     run.require_launches("counters to compare")
     by_workload = {name: each for each in (families or combined()) for name in each[1].workloads}
@@ -200,21 +202,22 @@ def expected(
     compared: list[CaseExpected] = []
     sources: dict[Source, None] = {}
     others: dict[tuple[str, str], tuple[Source, KernelFamily, Figure, dict[str, list[str]]]] = {}
+    """Family and quantity -> a figure that was not compared: with its reasons, and for each the cases' labels."""
     for case in cases:
         if case.workload not in by_workload:
             continue
         source, family = by_workload[case.workload]
-        at = _standing(run.launches_of(case.id))
+        at = _representative(run.launches_of(case.id))
         mix = {each.reason: 100 * each.share for each in run.stall_reasons.get(at.launch, ()) if each.share is not None}
         of = {"case": at.case, "label": at.label, "family": family.name, "launch": at.launch, "kernel": at.kernel}
         rows = []
         for figure in family.figures():
-            if why := _unlike(source, family, figure, case, capability):
+            if why := _why_not_compared(source, family, figure, case, capability):
                 other = others.setdefault((family.name, figure.quantity), (source, family, figure, defaultdict(list)))
                 other[3][why].append(run.labels(case.id))
                 continue
             if figure.kind == "stall":
-                # A mix that was collected has every reason; one that this GPU does not know did not occur.
+                # Where stalls were collected, a reason without a share (this GPU does not have it) did not occur.
                 row = _row(figure, figure.low, figure.high, mix.get(figure.quantity, 0.0) if mix else None)
             elif figure.kind == "bandwidth":
                 row = _bandwidth(source, family, figure, case, at)
@@ -250,8 +253,8 @@ def expected(
     )
 
 
-def _unlike(source: Source, family: KernelFamily, figure: Figure, case: CaseEntry, capability: str) -> str:
-    """Why a figure is not compared with a case: gpu, shape or size; empty where they are alike."""
+def _why_not_compared(source: Source, family: KernelFamily, figure: Figure, case: CaseEntry, capability: str) -> str:
+    """Why a figure is not compared with a case: gpu, shape or size differs; empty where it is compared."""
     if source.compute_capability != capability:
         return "gpu"
     if any(case.params.get(name, value) != value for name, value in family.params.items()):
@@ -261,6 +264,7 @@ def _unlike(source: Source, family: KernelFamily, figure: Figure, case: CaseEntr
 
 
 def _not_compared(source: Source, family: KernelFamily, figure: Figure, why: Mapping[str, Sequence[str]]) -> Row:
+    """The row of a figure that is not compared. why: what differs -> labels of the cases."""
     if family.roof and figure.kind in ("tensor", "dram"):
         shares = dict(sorted(family.roof.shares.items()))
         kind, at = ("by_size", " at {name} {sizes:g}") if family.size else ("number", "")
@@ -291,7 +295,7 @@ def _row(
     work: str = "",
     remarks: tuple[Finding, ...] = (),
 ) -> Row:
-    """The row of a comparison. work: the kind of operations whose roof it is."""
+    """The row of a comparison. stated: the figure that the limits are around. work: kind of operations of a roof."""
     margin = STALL_MARGIN_POINTS if figure.kind == "stall" else 0.0
     limits = {"stall": "{low:.3g}–{high:.3g}", "bandwidth": "≥ {low:.2f}"}
     outcome, deviation = "as expected", None if measured is None else 0.0
@@ -312,7 +316,7 @@ def _row(
 
 
 def deviation_text(row: Mapping[str, Any]) -> str:
-    """``4.3 points below``, or the outcome where there is no deviation."""
+    """``4.3 points below``; the outcome alone where there is no deviation."""
     if not row["deviation"]:
         return str(row["outcome"])
     size = f"{abs(row['deviation']):.2f} TB/s" if row["unit"] == "TB/s" else f"{abs(row['deviation']):.1f} points"
@@ -320,6 +324,7 @@ def deviation_text(row: Mapping[str, Any]) -> str:
 
 
 def _notes(rows: Sequence[Row], family: KernelFamily, mix: Mapping[str, float]) -> Iterator[Finding]:
+    """The notes of a case. mix: stall reason -> share of the warps' time, percent."""
     deviating = [row for row in rows if row["outcome"] != "as expected"]
     for row in deviating:
         unit = {"stall": "% of the warps' time", "bandwidth": " TB/s"}.get(row["kind"], "%")
@@ -337,8 +342,8 @@ def _notes(rows: Sequence[Row], family: KernelFamily, mix: Mapping[str, float]) 
         yield finding("other_stalls", "Stalls of which nothing is expected: {stalls}.", stalls=stalls)
 
 
-def _standing(launches: Sequence[Launch]) -> Launch:
-    """The launch that stands for a case: of the kernel that took most time in all, that of median duration."""
+def _representative(launches: Sequence[Launch]) -> Launch:
+    """The launch that represents a case: of the kernel with most time in total, the launch of median duration."""
     total = sums_by_key((each.kernel, each.duration_us or 0.0) for each in launches)
     longest = max(total, key=total.__getitem__)
     same = [each for each in launches if each.kernel == longest]
@@ -347,6 +352,7 @@ def _standing(launches: Sequence[Launch]) -> Launch:
 
 
 def _roof_share(family: KernelFamily, figure: Figure, case: CaseEntry, at: Launch) -> Row:
+    """The row of a share of the tensor or DRAM roof."""
     assert family.roof is not None
     size = case.params.get(family.size)
     stated = next(share for at_size, share in sorted(family.roof.shares.items()) if not family.size or at_size == size)
@@ -366,7 +372,7 @@ def _roof_share(family: KernelFamily, figure: Figure, case: CaseEntry, at: Launc
 
 
 def _bandwidth(source: Source, family: KernelFamily, figure: Figure, case: CaseEntry, at: Launch) -> Row:
-    """A target in TB/s as the same share of this GPU's roof, where both roofs are known."""
+    """The row of a bandwidth: as the same share of this GPU's DRAM roof, where both roofs are known."""
     least, roof, moved = figure.low, DRAM_ROOF.of(at), DRAM_GB_PER_S.of(at)
     measured = None if moved is None else moved / 1000
     target, remarks = least, []

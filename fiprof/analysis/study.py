@@ -1,4 +1,4 @@
-"""A study's results: its cases and how they are called, pairs, the fastest ways; and all of it as one table."""
+"""A study's results: names of its cases, pairs of cases, the fastest solutions, fits; and all cases as one table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fiprof.model.selection import by_key
 from fiprof.text import csv_rows, number
 
 FEWEST_ON_AXIS = 3
-"""A number with so many values in a workload is an axis that its times are fitted along; with fewer, an option."""
+"""A number with so many values in a workload is an axis, along which times are fitted; with fewer it is an option."""
 
 Params = Mapping[str, Value]
 Pair = tuple[CaseResult, CaseResult]
@@ -47,24 +47,24 @@ Pair = tuple[CaseResult, CaseResult]
 
 
 def is_number(value: Value | None) -> bool:
-    """Whether a value is a size; a switch is none."""
+    """Whether a value is a number; a switch (bool) is not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def same(one: Value, other: Value) -> bool:
-    """Whether two values of a parameter are the same; true is not 1."""
+    """Whether two values of a parameter are the same; true and 1 are not."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def axis_name(name: str) -> str:
-    """A parameter as an axis, e.g. ``KV length``; a switch by what it switches on."""
-    known = packs.of_parameter(name)
-    return known.axis or known.on or name
+    """A parameter's name as an axis, e.g. ``KV length``; of a switch, what it switches on."""
+    about = packs.of_parameter(name)
+    return about.axis or about.on or name
 
 
 def parameter_words(params: Params, everything: Params) -> str:
-    """E.g. ``batch 32, KV 2,048, GQA 32/8``; nothing of a switch that is off and has no other name. everything: all
-    parameters, to name a ratio by."""
+    """Parameters in words, e.g. ``batch 32, KV 2,048, GQA 32/8``; without switches that are off, but for those with a
+    word for it. everything: all parameters of the case, for those that are named as a ratio."""
     words = []
     for name, value in params.items():
         about = packs.of_parameter(name)
@@ -78,7 +78,7 @@ def parameter_words(params: Params, everything: Params) -> str:
 
 
 def value_word(name: str, value: Value, params: Params) -> str:
-    """A parameter's value in words, a switch that is off too."""
+    """A parameter's value in words, also of a switch that is off."""
     return parameter_words({name: value}, params) or f"no {parameter_words({name: True}, params)}"
 
 
@@ -93,12 +93,12 @@ class CaseSide(NamedTuple):
 
 
 def side(workload: str, **params: Value) -> CaseSide:
-    """E.g. ``side("decode", cuda_graph=True)``."""
+    """A side by keywords, e.g. ``side("decode", cuda_graph=True)``."""
     return CaseSide(workload, params)
 
 
 def parse_side(text: str) -> CaseSide:
-    """``decode kv_heads=8 backend="fa3"``: values as JSON."""
+    """A side as text: ``decode kv_heads=8 backend="fa3"``, values as JSON."""
     workload, *params = text.split()
     return CaseSide(workload, {name: json.loads(value) for name, _, value in (each.partition("=") for each in params)})
 
@@ -112,7 +112,7 @@ def matches(case: CaseResult, params: Params) -> bool:
 
 
 def size(case: CaseResult) -> tuple[int, int]:
-    """To sort cases by: least bytes, then operations."""
+    """Key to sort cases by size: the bytes that they need, then operations."""
     return (least_bytes(case), case.flops)
 
 
@@ -127,26 +127,27 @@ def main_kernel(case: CaseResult) -> Kernel | None:
 
 
 def kernel_share(case: CaseResult, part: str) -> float:
-    """Part of an iteration's kernel time in kernels with this in their name; 0 where none ran or has no time."""
-    times = {index: kernel.duration_us for index, kernel in enumerate(case.kernels)}
-    if not part or None in times.values() or not (total := sum(each or 0.0 for each in times.values())):
+    """Share of an iteration's kernel time, 0 to 1, in kernels named like ``part``; 0 where a time is missing."""
+    times = [(kernel.kernel, kernel.duration_us) for kernel in case.kernels]
+    total = sum(us or 0.0 for _, us in times)
+    if not part or not total or any(us is None for _, us in times):
         return 0.0
-    return sum(times[index] or 0.0 for index, kernel in enumerate(case.kernels) if part in kernel.kernel) / total
+    return sum(us or 0.0 for name, us in times if part in name) / total
 
 
 def dram_bytes(case: CaseResult) -> float | None:
     """Counted DRAM bytes of an iteration; None where a kernel's were not counted."""
-    known = [kernel.dram_bytes for kernel in case.kernels if kernel.dram_bytes is not None]
-    return sum(known) if case.kernels and len(known) == len(case.kernels) else None
+    counted = [kernel.dram_bytes for kernel in case.kernels if kernel.dram_bytes is not None]
+    return sum(counted) if case.kernels and len(counted) == len(case.kernels) else None
 
 
 def top_stalls(kernel: Kernel, most: int = 2) -> list[tuple[str, float]]:
-    """The largest warp states with their shares."""
+    """The largest stalls with their shares, 0 to 1."""
     return sorted(kernel.stalls.items(), key=lambda item: -item[1])[:most]
 
 
 def half_width(case: CaseResult) -> float:
-    """Half of the interval of the plain median, as a part of it; 0 where it has no time."""
+    """Half of the interval of the plain median, as a share of it; 0 where it has no time."""
     plain = case.plain
     return (plain.high_us - plain.low_us) / 2 / plain.median_us if plain and plain.median_us else 0.0
 
@@ -166,7 +167,7 @@ class Study:
 
     @cached_property
     def by_workload(self) -> dict[str, tuple[CaseResult, ...]]:
-        """Workload -> its cases, those skipped too, in the study's order."""
+        """Workload -> its cases, also those that were skipped, in the study's order."""
         cases = [case for results in self.results for case in results.cases]
         names = dict.fromkeys(case.workload for case in cases)
         return {name: tuple(case for case in cases if case.workload == name) for name in names}
@@ -181,7 +182,7 @@ class Study:
         return tuple(case for case in self.by_workload.get(workload, ()) if case.plain is not None)
 
     def varied(self, workload: str) -> dict[str, tuple[Value, ...]]:
-        """Parameter -> its values among all cases of a workload, numbers sorted; only those that vary."""
+        """Parameter that varies -> its values among all cases of a workload, numbers sorted."""
         return self._varied.get(workload, {})
 
     @cached_property
@@ -197,7 +198,7 @@ class Study:
         return by_workload
 
     def axes(self, workload: str) -> tuple[str, ...]:
-        """The parameters that sizes vary along: numbers with FEWEST_ON_AXIS values or more."""
+        """The numeric parameters of a workload with FEWEST_ON_AXIS values or more."""
         varied = self.varied(workload).items()
         return tuple(name for name, values in varied if len(values) >= FEWEST_ON_AXIS and all(map(is_number, values)))
 
@@ -208,28 +209,28 @@ class Study:
 
     @property
     def l2_bytes(self) -> int | None:
-        """Size of the GPU's L2 cache; None where the environment does not tell."""
-        found = fact(self.info.environment, "gpu", "l2_bytes")
-        return found if isinstance(found, int) else None
+        """Size of the GPU's L2 cache; None where the environment does not say it."""
+        size = fact(self.info.environment, "gpu", "l2_bytes")
+        return size if isinstance(size, int) else None
 
     @cached_property
     def alternatives(self) -> Mapping[str, Alternative]:
-        """Case id -> its fastest alternative in the study; only cases that have one."""
+        """Case id -> its fastest alternative in the study; only cases that have a faster one."""
         return alternatives.of_cases(self.measured)
 
     @cached_property
     def unbeaten(self) -> tuple[CaseResult, ...]:
-        """The measured cases whose problem nothing else is certain to solve faster."""
+        """The measured cases without a faster alternative."""
         return tuple(case for case in self.measured if case.id not in self.alternatives)
 
     @cached_property
     def fastest(self) -> tuple[CaseResult, ...]:
-        """The fastest way to solve each problem of the study, in its order."""
+        """The case that solves each problem of the study fastest, in the study's order."""
         return self._fastest_of(alternatives.by_problem(self.measured))
 
     @cached_property
     def largest(self) -> tuple[CaseResult, ...]:
-        """Each model shape (neither size nor option of solving) at its largest size, solved the fastest way."""
+        """The fastest case of the largest size of each model shape (all parameters but sizes and options)."""
         largest: dict[object, tuple[CaseResult, ...]] = {}
         for solving in alternatives.by_problem(self.measured):
             workload, defining = alternatives.problem(solving[0].workload, solving[0].params)
@@ -240,42 +241,42 @@ class Study:
         return self._fastest_of(largest.values())
 
     def apart(self, one: CaseResult, other: CaseResult) -> float:
-        """By what part two cases' times may differ for their boards alone; 0 on one board."""
+        """The relative difference that two cases' times may have because of their boards; 0 on one board."""
         here, there = (self.info.boards.get(case.run, "") for case in (one, other))
         return self.boards_apart if here != there else 0.0
 
     @cached_property
     def boards_apart(self) -> float:
-        """How far an anchor's times lie apart between boards, at most; 0 of one board."""
+        """The largest relative difference of an anchor's times between boards; 0 with one board."""
         anchors = self.info.anchors.values()
         return max((max(times.values()) / min(times.values()) - 1 for times in anchors), default=0.0)
 
     def _fastest_of(self, problems: Iterable[tuple[CaseResult, ...]]) -> tuple[CaseResult, ...]:
-        """The study's first case of each problem among those that are as fast as each other and that nothing beats."""
+        """The fastest case of each problem; of several that are within WORTH_CHANGING percent, the study's first."""
         places = {case.id: index for index, case in enumerate(self.measured)}
         fastest = []
         for solving in problems:
-            kept = [case for case in solving if case.id not in self.alternatives] or list(solving[:1])
-            most_us = _us(kept[0]) * (1 + WORTH_CHANGING / 100)
-            fastest.append(min((case for case in kept if _us(case) <= most_us), key=lambda case: places[case.id]))
+            unbeaten = [case for case in solving if case.id not in self.alternatives] or list(solving[:1])
+            most_us = _us(unbeaten[0]) * (1 + WORTH_CHANGING / 100)
+            fastest.append(min((case for case in unbeaten if _us(case) <= most_us), key=lambda case: places[case.id]))
         return tuple(sorted(fastest, key=lambda case: places[case.id]))
 
     def ratio(self, one: CaseResult, other: CaseResult) -> Ratio | None:
-        """The plain times of two cases, wherever they were measured; None where one has none."""
-        found = ratio(one.plain, other.plain) if one.plain and other.plain else None
-        return found and found.widened(self.apart(one, other))
+        """Ratio of two cases' plain times, the interval widened where they ran on two boards; None without a time."""
+        of_times = ratio(one.plain, other.plain) if one.plain and other.plain else None
+        return of_times and of_times.widened(self.apart(one, other))
 
     def label(self, case: CaseResult, *, workload: bool = True, without: Sequence[str] = ()) -> str:
-        """E.g. ``decode batch 32, KV 2,048, GQA 32/8, tensor cores``: what tells a case from its workload's others."""
+        """A case by the parameters that vary, e.g. ``decode batch 32, KV 2,048, GQA 32/8, tensor cores``."""
         varied = self.varied(case.workload)
         words = parameter_words({k: v for k, v in case.params.items() if k in varied and k not in without}, case.params)
         return " ".join(filter(None, [case.workload, words])) if workload else words or case.workload
 
     def short(self, case: CaseResult, *, without: Sequence[str] = ()) -> str:
-        """The same for a narrow column: ``256x8k GQA TC graph``, the axes' values and then the options."""
+        """The label for a narrow column: the axes' values, then the options, e.g. ``256x8k GQA TC graph``."""
 
         def number(value: Value) -> str:
-            """``8k`` for 8,192: powers of two are read so."""
+            """A number in short: ``8k`` for 8,192."""
             return f"{value // 1024}k" if isinstance(value, int) and value >= 1024 and value % 1024 == 0 else str(value)
 
         def option(name: str, value: Value) -> str:
@@ -290,8 +291,8 @@ class Study:
         return " ".join(filter(None, [axes, *options])) or case.workload
 
     def pair_label(self, one: CaseResult, other: CaseResult, *, without: Sequence[str] = ()) -> str:
-        """What two cases have in common, and along which axis they differ: ``batch 1, KV 512 to 2,048``. Options that
-        differ are left out, because whoever shows the pair has named them; so are those in ``without``."""
+        """What two cases have in common, and the axis along which they differ: ``batch 1, KV 512 to 2,048``. Options
+        that differ are left out (the caller names them), and the parameters in ``without``."""
         differ = _different(one, other)
         axes = [name for name in differ if name in self.axes(one.workload)]
         common = self.label(one, workload=False, without=(*differ, *without))
@@ -299,14 +300,14 @@ class Study:
         return ", ".join(filter(None, ["" if common == one.workload else common, *moves])) or one.workload
 
     def short_pair(self, one: CaseResult, other: CaseResult) -> str:
-        """The same for a narrow column: ``1x512 graph`` in common, or ``1x512 GQA to 1x2k GQA`` along an axis."""
+        """:meth:`pair_label` for a narrow column: ``1x512 graph``, or along an axis ``1x512 GQA to 1x2k GQA``."""
         differ = _different(one, other)
         if any(name in self.axes(one.workload) for name in differ):
             return f"{self.short(other)} to {self.short(one)}"
         return self.short(one, without=differ)
 
     def pairs(self, one: CaseSide, other: CaseSide) -> list[Pair]:
-        """Measured cases of the two sides that agree in every parameter that neither side names, in its order."""
+        """Measured cases of two sides that agree in all parameters that neither side names, in the study's order."""
 
         def rest(case: CaseResult) -> frozenset[tuple[str, Value, bool]]:
             named_ = one.params.keys() | other.params.keys()
@@ -317,17 +318,17 @@ class Study:
         return [(case, others[rest(case)]) for case in ones if rest(case) in others]
 
     def fastest_pairs(self, one: CaseSide, other: CaseSide) -> list[Pair]:
-        """The fastest cases of the problems of two sides, paired where nothing else differs: what a model's choice
-        does. None where a side names an option of solving: :func:`pairs` has those that differ in it."""
+        """The fastest cases of the problems of two sides, paired where nothing else differs: what another model costs.
+        Empty where a side names an option of solving, for which there is :meth:`pairs`."""
         named_ = one.params.keys() | other.params.keys()
         sides: tuple[dict[object, CaseResult], dict[object, CaseResult]] = ({}, {})
         for case in self.fastest:
             _, defining = alternatives.problem(case.workload, case.params)
             if named_ <= {name for name, _, _ in defining}:
                 rest = frozenset(item for item in defining if item[0] not in named_)
-                for found, each in zip(sides, (one, other), strict=True):
+                for cases, each in zip(sides, (one, other), strict=True):
                     if case.workload == each.workload and matches(case, each.params):
-                        found[rest] = case
+                        cases[rest] = case
         return [(case, sides[1][rest]) for rest, case in sides[0].items() if rest in sides[1]]
 
     def absence(self, workload: str, params: Params | None = None) -> Finding:
@@ -357,8 +358,8 @@ class Study:
         return finding("pair", "no two measured cases differ in this alone")
 
     def fits(self, workload: str, axis: str) -> list[Fit]:
-        """Time against an axis of a workload, a fit for every combination of its other parameters. Combinations with
-        fewer than FEWEST_ON_AXIS measured cases have none."""
+        """Time along an axis of a workload: a fit for each combination of the other parameters with FEWEST_ON_AXIS
+        measured cases or more."""
         others = [name for name in self.varied(workload) if name != axis]
         sized = [case for case in self.of(workload) if is_number(x := case.params.get(axis)) and float(x or 0) > 0]
         fits = []
@@ -370,7 +371,7 @@ class Study:
 
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
-        """Case id -> its parameters, and COLUMNS: times, rates and the figures of its main kernel."""
+        """Case id -> its row: its parameters, and COLUMNS (times, rates and figures of its main kernel)."""
         return {case.id: self._row(case) for cases in self.by_workload.values() for case in cases}
 
     def _row(self, case: CaseResult) -> dict[str, Any]:
@@ -447,7 +448,7 @@ KERNEL_FIGURES = {name: Formula(row["formula"]) for name, row in _FIGURES.items(
 
 
 def case_results(run: Run) -> list[CaseResult]:
-    """The run's cases in their order. One that failed by itself says so where others say why they were skipped."""
+    """The results of a run's cases, in their order. A case that failed says why in ``skipped``."""
     roofs = Analyses(run).rooflines
     judged = verdicts(run).launches if run.launches or run.trace.cases else ()
     by_launch = {item.launch: item for item in judged}
@@ -461,7 +462,7 @@ def case_results(run: Run) -> list[CaseResult]:
         first = [row for row in rows if row["iteration"] == rows[0]["iteration"]]
         longest = max(first, key=lambda row: row["duration_ns"] or 0.0, default=None)
         roof = roofs.get(longest["launch"]) if longest else None
-        # Most operations a second of the kind that the longest kernel mainly did, at its measured clock.
+        # The peak of the longest kernel's main kind of operations, at its measured clock.
         peak_ops = roof.work.peak_ops_per_second if roof and roof.work else None
         peak_bytes = Formula("dram_peak").value(longest or {})
         plain = times[case.id].plain
@@ -489,6 +490,7 @@ def case_results(run: Run) -> list[CaseResult]:
 
 
 def _kernel(run: Run, row: Launch, placed: LaunchRoofline | None, verdict: LaunchVerdict | None) -> Kernel:
+    """The result of a launch. placed: where it is on the roofline."""
     figures: dict[str, Any] = {name: formula.value(row) for name, formula in KERNEL_FIGURES.items()}
     for name in ("registers_per_thread", "shared_bytes_per_block"):
         figures[name] = None if figures[name] is None else round(figures[name])
@@ -498,7 +500,7 @@ def _kernel(run: Run, row: Launch, placed: LaunchRoofline | None, verdict: Launc
         roof, share = placed.roof, placed.share
         if roof is not None:
             roof_kind = "compute" if placed.work is not None and roof == placed.work.kind else "memory"
-        # Of DRAM's roof what the loop reaches, where that is more.
+        # In a loop it may use more of DRAM than ncu, with cold caches, counts.
         if share is not None and roof == Level.DRAM and (use := dram_use(run, row)) is not None:
             share = max(share, use.number.value / 100)
     if verdict:
@@ -525,14 +527,14 @@ def _kernel(run: Run, row: Launch, placed: LaunchRoofline | None, verdict: Launc
 
 
 class Estimate(NamedTuple):
-    """A fitted number with its interval; nothing possible is within it where low is above high."""
+    """A fitted number with its interval; low above high means that no possible value fits."""
 
     value: float
     low: float
     high: float
 
     def words(self, scale: float = 1.0) -> str:
-        """``2.58 (2.44 to 2.71)``, ``0.90 (0.88 to 0.92)``: from 0.1 to 1 two decimals are enough."""
+        """Number and interval, times ``scale``: ``2.58 (2.44 to 2.71)``; from 0.1 to 1 with two decimals."""
         two = 0.1 <= abs(self.value * scale) < 1
         value, low, high = (f"{each * scale:.2f}" if two else number(each * scale) for each in self)
         return f"{value} ({low} to {high})"
@@ -540,22 +542,22 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """time = intercept + slope * axis ** power."""
+    """time = intercept + slope * axis ** power, in µs."""
 
     power: int
     slope_us: Estimate
     intercept_us: Estimate
-    worst: float  # measured less fitted at the size farthest from the line, of the measured time
+    worst: float  # the largest deviation: measured less fitted time, as a share of the measured
 
     @property
     def holds(self) -> bool:
-        """Whether the times follow it."""
+        """Whether the times follow the line: within OFF_FIT percent."""
         return abs(self.worst) <= OFF_FIT / 100 and self.intercept_us.low <= self.intercept_us.high
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Time against one axis, everything else the same."""
+    """Time along one axis, everything else the same."""
 
     workload: str
     axis: str  # parameter that varies
@@ -564,7 +566,7 @@ class Fit:
 
     @property
     def unit(self) -> tuple[str, float]:
-        """What the slope is told for, e.g. ``1,000 tokens``, and how many units of axis ** power that is."""
+        """The unit of the slope in words, e.g. ``1,000 tokens``, and how many units of axis ** power that is."""
         amount = 1000.0 if self.xs[-1] >= 1000 else 1.0
         power = self.line.power if self.line else 1
         words = f"{amount:,.0f} {packs.of_parameter(self.axis).unit or self.axis}"
@@ -577,15 +579,15 @@ class Fit:
 
 
 def fit(workload: str, axis: str, cases: Sequence[CaseResult], apart: float = 0.0) -> Fit:
-    """The line through the plain medians of cases with different values of an axis. cases: by growing axis, each with a
-    plain time above zero. apart: of their boards, :meth:`Study.apart`."""
+    """The line through the plain medians of cases along an axis, by relative errors. cases: by growing axis, each with
+    a plain time above zero. apart: of their boards, :meth:`Study.apart`."""
     from scipy.optimize import lsq_linear
     from scipy.special import stdtrit
 
     if len(cases) < FIT_POINTS:
         return Fit(workload, axis, tuple(cases), None)
-    known = packs.of_workload(workload)
-    power = known.growth.get(axis, 1) if known else 1
+    about = packs.of_workload(workload)
+    power = about.growth.get(axis, 1) if about else 1
     x = np.array([float(case.params[axis]) for case in cases])
     y = np.array([case.plain.median_us for case in cases if case.plain is not None])
 
@@ -594,7 +596,7 @@ def fit(workload: str, axis: str, cases: Sequence[CaseResult], apart: float = 0.
     rows = np.column_stack([1 / y, grown / unit / y])
     bounds = ([0.0, 0.0], [highest, np.inf])
     intercept, rise = lsq_linear(rows, np.ones_like(y), bounds=bounds, method="bvls").x
-    # The least-squares solution without bounds, and half of the interval of each of its numbers.
+    # Intervals are those of the least-squares solution without bounds.
     inverse = np.linalg.inv(rows.T @ rows)
     free = inverse @ rows.T @ np.ones_like(y)
     variance = float(((1 - rows @ free) ** 2).sum()) / (len(y) - 2)

@@ -96,8 +96,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
     copies, calls = (_copies(run), _calls(run) if phased else {}) if cells else ({}, {})
     memory = samples.device_memory(run) if cells else {}
 
-    # For each group the moments before which the kernels' time is asked for: the edges of the track's cells, begins and
-    # ends of its turns, begins and ends of its copies.
+    # Of each group the moments between which kernels' time counts: edges of cells, of turns and of copies.
     parts: dict[int, list[Any]] = {}
     for group, of_group in groups.items():
         begin, end = max(turns[group], key=lambda turn: turn[1] - turn[0])
@@ -311,8 +310,7 @@ def _copies(run: Run) -> dict[tuple[Any, ...], tuple[Any, list[Row]]]:
 
 
 def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
-    """Phase, case and rank -> a row for each CUDA call that was made in fiprof's ranges of the case, the longest
-    first."""
+    """Phase, case and rank -> a row for each CUDA call in fiprof's ranges of the case, the longest first."""
     ranges, ranks = marks(run), ranks_of(run)
     ours, phase = (
         np.array([each in wanted for each in names], bool)
@@ -343,8 +341,7 @@ def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
 def _missing(
     run: Run, kernels: bool, phased: bool, any_chosen: bool, phase: str, sampled: dict[int, Samples]
 ) -> Iterable[Finding]:
-    """What the timeline lacks, and why. kernels: whether the trace has any. phased: whether some are in a phase.
-    any_chosen: whether some are in this ``phase``."""
+    """What the timeline lacks, and why. kernels, phased, any_chosen: whether there are any, in a phase, in this one."""
     if not kernels:
         kind = "no_kernels" if run.has("kernels") else "no_trace"
         yield finding(kind, "no timeline: {why}", why=run.missing("nsys"))
@@ -380,8 +377,7 @@ def _missing(
 
 
 def _caveats(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[Finding]:
-    """A finding where the sampled levels are not shares of the whole GPU: ncu's counters or the grid contradict
-    them."""
+    """A finding where ncu's counters or a grid show that the sampled levels are not shares of the whole GPU."""
     spans = [span for part in phases for span in part.spans if span["metric_samples"]]
     actives = (((each.case, each.kernel), TENSOR_ACTIVE.of(each) or 0.0) for each in run.launches)
     counted = by_key((of, active) for of, active in actives if active >= KNOWN_PCT)

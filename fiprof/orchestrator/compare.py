@@ -490,8 +490,7 @@ class Rounds:
                 self.failed.setdefault(record["place"], FailedCase(a.id, b.id, side, record["error"]))
 
     def measure(self) -> None:
-        """Measure every case in every process, until each has as many rounds as requested in which the clock had
-        recovered."""
+        """Measure every case in every process, until each has the requested rounds in which the clock had recovered."""
         rounds, first = self._request.rounds, self._processes[0]
         chosen = first.ask("plan", cases=self.measured)
         self.note_failures(first, chosen)

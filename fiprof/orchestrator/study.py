@@ -1,7 +1,6 @@
 """A study: a matrix of cases as a TOML file declares it, measured in few processes over as many sessions as it takes.
 
-Its folder holds its runs, its results (made of the runs, and again at any time), and ``study.json``: its settings and
-sessions.
+Its folder holds its runs, its results, which are made of these, and ``study.json``: its settings and sessions.
 """
 
 import dataclasses
@@ -259,8 +258,8 @@ class StudyFolder:
         return {name: manifest for name, manifest in manifests.items() if manifest.status == "complete"}
 
     def pooled(self) -> dict[str, Manifest]:
-        """The complete runs whose results may be compared. Where several boards measured, these are the runs of one
-        kind of board, driver and packages: the kind with most cases."""
+        """The complete runs that may be compared: of several boards, those of the kind of board, driver and packages
+        with most cases."""
         runs_of: dict[str, dict[str, Manifest]] = {}
         cases_of: dict[str, set[str]] = {}
         for name, manifest in (runs := self.runs()).items():
@@ -287,10 +286,7 @@ class StudyFolder:
 
 
 def measured(definition: Definition, path: Path) -> Mapping[str, Any]:
-    """The cases that a study's folder has done, as :meth:`StudyFolder.done`; none where there is no such folder.
-
-    Raises as :func:`open_folder`.
-    """
+    """:meth:`StudyFolder.done` of a study's folder; empty where there is none. Raises as :func:`open_folder`."""
     return open_folder(path, definition).done() if (path / layout.STUDY_FILE).exists() else {}
 
 

@@ -67,8 +67,7 @@ def parse(
 def _page(
     table: str, page: Path | None, read: Callable[[Path, Profile], pa.Table], profile: Profile, missing: list[str]
 ) -> pa.Table:
-    """The table that ``read`` makes of a page; where the page is missing or unreadable, an empty one, with a sentence
-    added to ``missing``."""
+    """The table of a page; an empty one, with a sentence added to ``missing``, where it is missing or unreadable."""
     try:
         if page is not None:
             return read(page, profile)
@@ -79,8 +78,7 @@ def _page(
 
 
 def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
-    """The table ``launches``: the kernel, grid, case, … of each launch, and each metric of ``metrics.csv``, null where
-    it was not collected."""
+    """The table ``launches``: identity of each launch, and each metric of ``metrics.csv``, null where not collected."""
     names = {name: short_name(name) for name in set(profile.launches["kernel_full"])}
     # Case and iteration: by the runner's ranges inside ``measure``, or the innermost declared range. A declared range
     # has no iteration: ncu does not count its repetitions.

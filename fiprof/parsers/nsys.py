@@ -226,8 +226,7 @@ class RangeRow(NamedTuple):
 
 
 def read_ranges(export: Export) -> list[RangeRow]:
-    """Every NVTX range and mark of the program, by start, with its depth and parent; those that nsys itself writes
-    (HOST_DOMAINS) are left out."""
+    """Every NVTX range and mark of the program, by start, nested; without those of nsys itself (HOST_DOMAINS)."""
     domains = read_domains(export)
     where: dict[str, Sequence[int]] = {"eventType": (PUSH_POP, START_END, MARK)}
     if host := {domain for (_, domain), name in domains.items() if name in HOST_DOMAINS}:
@@ -264,8 +263,7 @@ def _events(export: Export, where: dict[str, Sequence[int]]) -> Iterator[tuple[A
 def nested(ranges: list[RangeRow]) -> list[RangeRow]:
     """The ranges by start, outer before inner, each with its depth and parent."""
     ranges.sort(key=lambda range_: (range_.start_ns, -range_.last_ns, range_.kind))
-    open_ranges: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
-    """Thread and domain -> end and position of each range that has begun and not ended, the outermost first."""
+    open_ranges: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)  # thread, domain -> end and position
     with_parents = []
     for index, range_ in enumerate(ranges):
         stack = open_ranges[range_.thread, range_.domain]
@@ -292,8 +290,7 @@ class Scopes:
     def __init__(self, ranges: Sequence[RangeRow], declared: Sequence[str] = ()) -> None:
         """ranges: all of the trace, nested and in order, as :func:`read_ranges` gives them.
 
-        declared: names of ranges that are cases besides the runner's; each of their ranges is an iteration, counted
-        in its process.
+        declared: names of further ranges that are cases; each such range is an iteration, counted in its process.
         """
         positions: dict[Scope, int] = {}
         of_range: dict[int | None, Scope | None] = {}
@@ -476,8 +473,7 @@ def _write_kernels(export: Export, folder: Path, calls: CallIndex) -> None:
         for piece in export.scan(KERNEL, KERNEL_FIELDS, order="start_ns"):
             work, named = calls.columns(piece, devices), piece["name"].fill_null(UNKNOWN).dictionary_encode()
             if piece["graph_node"].null_count < piece.num_rows:
-                # The call that launched a graph is given to the first of its nodes alone, also where later nodes come
-                # in the next piece.
+                # Only the first node of a graph has the call that launched it, also where others are in the next piece.
                 nodes = np.flatnonzero(piece["graph_node"].is_valid().to_numpy(zero_copy_only=False))
                 launching, first = np.unique(
                     _call_keys(piece["process"], piece["correlation"])[nodes], return_index=True
@@ -619,8 +615,7 @@ HOST_DOMAINS = frozenset({GIL, SAMPLING})  # NVTX domains of nsys's own (``--tra
 WAITING = "Waiting for GIL"
 PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 NOT_OWN = re.compile(PACKAGE.pattern + r"|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|.*[/\\](?=torchinductor_)|(?=<)|$")
-"""Beginning of the path of a file that is not the program's own: a package's, the standard library's, one that torch
-compiled, or none at all."""
+"""How paths begin that are not the program's own: of packages, the standard library, what torch compiled, no file."""
 CHECKPOINTS = re.compile(r".*\btorch[/\\]utils[/\\]checkpoint\.py$")
 REPEATS = frozenset(("recompute_fn", "unpack_hook", "backward"))
 """Functions of torch's checkpoint.py that run a forward pass again: without and with reentrant autograd."""
@@ -674,11 +669,10 @@ def _frames(text: str | None) -> Frames:
 def _functions(
     stacks: Mapping[Frames, Sequence[tuple[str, str, int]]], seen: Mapping[Frames, int]
 ) -> dict[Frames, dict[str, Any]]:
-    """The columns of ``host_samples`` for each stack: function, source and line, called, recomputes.
+    """Columns of ``host_samples`` for each stack. seen: how many samples have it.
 
-    function, source, line: the innermost frame in a file of the program's own, or of all frames where it has none.
-    called: a function that this line called, as deep as at least half of the line's samples agree; else the one that it
-    called directly. recomputes: whether the stack repeats a forward pass. seen: how many samples have each stack.
+    function, source, line: the innermost frame in a file of the program's own, else of all. called: the function below
+    it, as deep as half of the line's samples agree. recomputes: whether the stack repeats a forward pass.
     """
     by_frames: dict[Frames, dict[str, Any]] = {}
     sources = {source for stack in stacks.values() for _, source, _ in stack}

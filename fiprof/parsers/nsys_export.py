@@ -272,8 +272,7 @@ class Export:
                 yield values
 
     def _sorted(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
-        """Rows by the key and then by their ids: one stretch of the key's values after the other is read and sorted, of
-        the pages that hold some of it."""
+        """Rows by the key, then by id: one stretch of keys after the other is read from its pages and sorted."""
         assert key is not None
         with self._plain(table, reals) as (groups, read):
             spans, sample = [], []

@@ -22,7 +22,7 @@ from fiprof.analysis.trace import sums
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.arrays import finite
 from fiprof.model.finding import Wording, plain
-from fiprof.model.quantities import DURATION, QUANTITIES, STALL_SHARE, Formula, number, stall_share
+from fiprof.model.quantities import DURATION, QUANTITIES, STALL_SHARE, Formula, stall_share
 from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import Selection, by_key
@@ -50,8 +50,7 @@ class Change:
     kernel: str | None = None
     match: str | None = None
     detail: Any = None
-    """For tables only, not in JSON: the kind of a factor, the executions in a range, the place and stall of hot
-    code."""
+    """Not in JSON: the kind of a factor, the executions in a range, the place and stall of hot code."""
 
     @property
     def change(self) -> float | None:
@@ -67,8 +66,7 @@ class Change:
 
 @dataclass(frozen=True)
 class SideKernel:
-    """A kernel of one side: of a case in an iteration, of a program in the part that is compared, or in a step of
-    it."""
+    """A kernel of one side, of an iteration of a case, or of a program's compared part or step."""
 
     kernel: str
     kernel_full: str
@@ -104,8 +102,7 @@ def kernels_of_case(run: Run, case: str) -> list[SideKernel]:
 
 
 def kernels_of_program(run: Run, traced: Sequence[Row] = ()) -> list[SideKernel]:
-    """The kernels of a program's trace, all GPUs together, with their launches under ncu. traced: rows of
-    ``top.KERNELS``."""
+    """The kernels of a program, all GPUs together, with launches under ncu. traced: rows of ``top.KERNELS``."""
     return _joined([(_names(row), row["count"], row["total_ns"] / 1e3) for row in traced], run.launches, 1)
 
 
@@ -136,8 +133,7 @@ def _names(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def _joined(traced: Traced, launches: Sequence[Launch], profiled: int) -> list[SideKernel]:
-    """The kernels that nsys traced with the launches that ncu profiled, joined by :func:`kernel_identity`. profiled:
-    iterations under ncu."""
+    """Kernels under nsys joined with launches under ncu, by :func:`kernel_identity`. profiled: iterations under ncu."""
     joined: dict[str, SideKernel] = {}
     for (kernel, full), count, us in traced:
         key = kernel_identity(kernel, full)
@@ -213,9 +209,10 @@ def pair_kernels(
 
 
 def _may_replace(a: SideKernel, b: SideKernel, at_most: float | None = None) -> bool:
-    """Whether b may be what replaced a: both communicate or neither does, and neither has over twice as many
-    executions.
-    at_most: both have as many executions, and the ratio of their mean times is no larger than this."""
+    """Whether b may have replaced a: both communicate or neither does, and neither has over twice the executions.
+
+    at_most: both have as many executions, and the ratio of their mean times is no larger than this.
+    """
     if bool(COLLECTIVE.search(a.kernel)) != bool(COLLECTIVE.search(b.kernel)):
         return False
     if at_most is None:
@@ -361,38 +358,37 @@ class FactorKind(Wording):
     REST = "rest", "counters do not add up"  # the part that no counter accounts for: each is of another replay
 
 
-_ISSUED = Formula("issue_active_pct / 100 * sm_active_cycles")
-# Four schedulers a multiprocessor, since compute capability 7.0.
-_INSTRUCTIONS = Formula("instructions / multiprocessors / 4")
-_GHZ = Formula("cycles / duration_ns")
-_ACTIVE = Formula("sm_active_cycles / cycles")
+_PRODUCT = {
+    # Of a scheduler: there are four a multiprocessor, since compute capability 7.0. Where instructions were not
+    # counted, those issued: a few more, where one is issued again.
+    FactorKind.INSTRUCTIONS: Formula(
+        "first(instructions / multiprocessors / 4, issue_active_pct / 100 * sm_active_cycles)"
+    ),
+    FactorKind.WARPS: Formula("active_warps_per_scheduler"),
+    FactorKind.ACTIVE: Formula("sm_active_cycles / cycles"),
+    FactorKind.CLOCK: Formula("cycles / duration_ns"),
+}
+"""The factors of a launch's time besides the cycles an instruction."""
 
 
 def factors(a: tuple[Run, Launch], b: tuple[Run, Launch]) -> list[Change]:
-    """What makes launch b take another time than launch a, the most of it first; empty where a counter is missing, or a
-    launch had no work. The parts sum to the difference of their durations.
+    """Why launch b takes another time than launch a, the largest part first; empty where a counter is missing, or a
+    launch had no work. The detail of each part is its kind.
 
     A launch's time is a product: instructions of a scheduler, times cycles between two of them, over the share of the
     launch in which multiprocessors work, over the clock. The cycles between two instructions are the cycles that a warp
     takes for one, a sum over stall reasons, over the warps of a scheduler. The difference of two products is split by
-    the logarithmic mean (LMDI-I; Ang, Energy Policy 33, 2005): the parts sum to the difference, whatever its size, and
-    those of B against A are those of A against B with the other sign. The detail of each is its kind.
+    the logarithmic mean (LMDI-I; Ang, Energy Policy 33, 2005): the parts sum to the difference of the durations, and
+    exchanging a and b changes their signs alone.
     """
     sides: list[tuple[float, dict[FactorKind, float], dict[str, float]]] = []
     for run, launch in (a, b):
-        parts = {
-            # Where instructions were not counted, those issued: a few more, where one is issued again.
-            FactorKind.INSTRUCTIONS: _INSTRUCTIONS.value(launch) or _ISSUED.value(launch),
-            FactorKind.WARPS: number(launch, "active_warps_per_scheduler"),
-            FactorKind.ACTIVE: _ACTIVE.value(launch),
-            FactorKind.CLOCK: _GHZ.value(launch),
-        }
+        values = {kind: value for kind, of in _PRODUCT.items() if (value := of.value(launch)) is not None}
         reasons = run.stall_reasons.get(launch.launch, ())
         cycles = {each.reason: each.warps_per_issue for each in reasons if each.warps_per_issue}
         us = DURATION.of(launch)
-        values = {kind: value for kind, value in parts.items() if value is not None}
         positive = all(0 < each < math.inf for each in (us or 0.0, *values.values(), *cycles.values()))
-        if us is None or len(values) < len(parts) or not cycles or not positive:
+        if us is None or len(values) < len(_PRODUCT) or not cycles or not positive:
             return []
         sides.append((us, values, cycles))
     (a_us, a_parts, a_cycles), (b_us, b_parts, b_cycles) = sides

@@ -118,11 +118,10 @@ class ProgramComparison:
 
 
 def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = None) -> ProgramComparison:
-    """What changed from trace A to trace B.
+    """What changed from trace A to trace B. Raises FiprofError where a side has no kernels under nsys.
 
     counters: whether ncu's numbers can be compared. entire: why the whole traces are compared, empty where the user
-    chose that; None for the steady parts, where these can be compared. Raises FiprofError where a side has no kernels
-    under nsys.
+    chose that; None for the steady parts, where these can be compared.
     """
     runs = a, b
     entire = _why_entire(runs) if entire is None else entire
@@ -232,9 +231,8 @@ def _marked(runs: Sequence[Run]) -> bool:
 
 
 def _steps(runs: Sequence[Run], gpus: tuple[int, int], work: float | None) -> tuple[int, int] | None:
-    """The number of steps of each side, on all GPUs; None where a side has none, or a step is not the same on both
-    sides: by its range's name, or by its executions of the kernels that both have. work: B's executions over A's, per
-    GPU."""
+    """The number of steps of each side, on all GPUs; None where a side has none, or its steps are not the other's, by
+    their ranges' name or by their executions of common kernels. work: B's executions over A's, per GPU."""
     a, b = (sum(len(each.steps) for each in steady(run).values()) for run in runs)
     if not a or not b:
         return None

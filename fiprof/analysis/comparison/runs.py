@@ -49,8 +49,7 @@ CONDITIONS = [
 
 
 def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
-    """The conditions and settings that differ between two runs, the worst first; without those that a run does not
-    record."""
+    """The conditions and settings that both runs record, and that differ, the worst first."""
     findings: list[Finding] = []
 
     def note(weight: Weight, of: str, values: tuple[Any, Any], title: str = "") -> None:
@@ -98,10 +97,9 @@ def pair_cases(
 ) -> tuple[list[CasePair], list[CaseEntry], list[CaseEntry]]:
     """The pairs in the order of A, and the cases that are on one side alone.
 
-    Cases with the same parameters are pairs. Among the rest, a workload's parameters that have one value throughout
-    each side and another on the other (the backend, of a run with FA2 and one with FA3), or that one side lacks (a
-    newer option), are what the sides differ in: cases that agree in all other parameters are a pair, where no third
-    agrees.
+    Cases with the same parameters are pairs. In the rest of a workload, parameters with one value on each side (the
+    backend, of a run with FA2 and one with FA3), or that one side lacks (a newer option), are what the sides differ in:
+    cases that agree in all others are a pair, where no third one agrees.
     """
     same = {case.id: case for case in b}
     paired = {case.id: same[case.id] for case in a if case.id in same}
@@ -245,8 +243,7 @@ def compare(
     """What changed from side A to side B.
 
     anyway: compare also what a difference in conditions forbids. entire: compare whole traces of programs. pairs: ids
-    of the cases to compare, in this order, where the caller knows them. has_commit: whether a commit can be measured
-    here.
+    of the cases to compare, where the caller knows them. has_commit: whether a commit can be measured here.
     Raises FiprofError where the conditions forbid it, or where the sides have nothing in common.
     """
     names = a.run.manifest.name, b.run.manifest.name

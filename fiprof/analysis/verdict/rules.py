@@ -274,8 +274,7 @@ def judge(
 def _runner_up(
     limits: _Limits, first: Bottleneck, why: tuple[Cause, ...], stalls: Sequence[Comparison], row: Row, names: Names
 ) -> tuple[Bottleneck | None, float | None, bool]:
-    """The verdict next to the first one, its margin in points, and whether the two are a pair. why: the first's
-    causes."""
+    """The runner-up, its margin in points, and whether it is a pair with the first verdict. why: the first's causes."""
     others, busiest, top = limits.others(), limits.busiest, stalls[0] if stalls else None
     for_loads = bool(top and top.of == "long_scoreboard" and top.value >= MOSTLY and not queued(row, stalls))
     waits = for_loads or (limits.elsewhere is not None and limits.elsewhere.value >= thresholds.DOMINANT_STALL)
@@ -305,11 +304,8 @@ def _runner_up(
 
 
 def loads_behind_barriers(row: Row, stalls: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """The stalls, the largest first, with loads before the barrier where the barrier is the largest and loads are next.
-
-    A warp at a barrier waits for the others of its block. Where these mostly wait for loads, and DRAM is at least at
-    half of ``BUSY``, more bytes in flight shorten both stalls.
-    """
+    """The stalls, the largest first, but with loads before a barrier where the other warps of the block, for which it
+    waits, mostly wait for loads, and DRAM is at half of ``BUSY`` or more: then more bytes in flight shorten both."""
     if len(stalls) > 1 and [each.of for each in stalls[:2]] == ["barrier", "long_scoreboard"]:
         barrier, loads = stalls[:2]
         mostly = loads.value >= MOSTLY / 100 * (100 - barrier.value)
@@ -319,8 +315,7 @@ def loads_behind_barriers(row: Row, stalls: Sequence[Comparison]) -> tuple[Compa
 
 
 def queued(row: Row, stalls: Sequence[Comparison]) -> bool:
-    """Whether loads queue: with one load of each warp that waits on its way, DRAM has QUEUED_LOADS ns of work or
-    more."""
+    """Whether loads queue: one load of each warp that waits for loads is QUEUED_LOADS or more of DRAM's time."""
     waiting = next((each.value for each in stalls if each.of == "long_scoreboard"), 0.0)
     return waiting / 100 * (_LOADS_NS.value(row) or 0.0) >= thresholds.QUEUED_LOADS
 
@@ -341,8 +336,7 @@ def _imbalance(row: Row, idle: float) -> Part:
 def _deciding(
     first: Bottleneck | None, runner_up: Bottleneck | None, resources: Sequence[Bottleneck], row: Row, names: Names
 ) -> list[Comparison]:
-    """The numbers that decide for the first verdict and for the runner-up; a resource's use is compared with the
-    highest threshold that it reaches."""
+    """The numbers that decide for the verdict and for the runner-up; a resource's use with the threshold it reaches."""
 
     def against(*those: Bottleneck | None) -> list[Comparison]:
         return [
@@ -410,7 +404,7 @@ def causes(row: Row, limit: Bottleneck | None, stalls: Sequence[Comparison], nam
         return None if value is None else Comparison(quantity, value, threshold)
 
     def reached(quantity: Quantity, threshold: Threshold) -> Comparison | None:
-        """The same; None also where the threshold is not reached."""
+        """Likewise; None also where the threshold is not reached."""
         comparison = compared(quantity, threshold)
         return comparison if comparison and comparison.reached else None
 
@@ -434,8 +428,7 @@ def causes(row: Row, limit: Bottleneck | None, stalls: Sequence[Comparison], nam
     # Atomics: many in shared memory; on one address, and so in one slice of L2; or many in global memory.
     if shared and (share := reached(quantities.SHARED_ATOMIC_SHARE, thresholds.SHARED_ATOMICS)):
         because(CauseId.ATOMICS, share, of_time=False)
-    # A saturated slice holds up the whole queue of the load/store units, special functions too: so it counts in any
-    # stall.
+    # A saturated slice holds up the whole queue of the load/store units, also special functions: any stall may be its.
     elif traffic or (latency and full):
         share, use = compared(quantities.ATOMIC_SHARE, MOSTLY), full or reached(slice_use, thresholds.CONTENDED_UNIT)
         contended = reached(quantities.ATOMIC_CONTENTION, thresholds.CONTENDED_BUSY if full else thresholds.CONTENDED)

@@ -290,8 +290,7 @@ class Catalogue:
         import psycopg
 
         connection = psycopg.connect(f"postgresql://{self._where}", autocommit=True)
-        # Tables fit into memory: random reads cost as much as sequential ones, and to compile a query costs more than
-        # to run it.
+        # Tables fit into memory: random reads cost as much as sequential ones, compiling a query more than running it.
         for setting in ("random_page_cost = 1.1", "effective_cache_size = '16GB'", "jit = off"):
             connection.execute(f"SET {setting}")
         return connection
@@ -337,8 +336,7 @@ class Catalogue:
             raise kind(what, f"{OWN}; {ANOTHER}" if self.is_sqlite else ANOTHER) from error
 
     def _tell(self) -> None:
-        """Tell the user what is waited for, and which process has it by /proc/locks (to open the file instead would
-        release this process's own locks)."""
+        """Tell the user which process has the lock, by /proc/locks: opening the file would release this process's."""
         holders, limit = set(), f"up to {BUSY_S} s " if self.is_sqlite else ""
         with contextlib.suppress(OSError):
             inodes = {str(os.stat(f"{self.name}{suffix}").st_ino) for suffix in ("", "-shm")} if self.is_sqlite else ()
