@@ -318,15 +318,27 @@ def test_a_clock_that_never_comes_back_is_said(faked: Fiprof, tmp_path: Path) ->
 def test_launches_that_take_the_host_longer_are_a_finding(faked: Fiprof) -> None:
     """Where they take longer than the GPU, whose time does not tell it: the recorded decode takes 92 µs, RMSNorm 24."""
     for host_us, expected in ((15, []), (50, ["rmsnorm"]), (900, ["decode", "rmsnorm"])):
-        done = faked("compare", "--measure", "here", f"env:FAKE_HOST_US={host_us}", *CASES, "--format", "json")
+        other = f"env:FAKE_HOST_US={host_us},env:FAKE_MEMORY=110000000"
+        done = faked("compare", "--measure", "here", other, *CASES, "--format", "json")
         assert rows(done) == [["same", 0]] * 2
         found = [each for each in json.loads(done.stdout)["warnings"] if each["id"] == "launching_grew"]
         assert sorted(each["case"].split()[0] for each in found) == expected, done.stdout
     assert [row["b_host_us"] / row["a_host_us"] for row in json.loads(done.stdout)["rows"]] == pytest.approx(
         [180] * 2, rel=0.02
     )
-    shown = faked("compare", "latest").stdout
-    assert "launching takes longer. The host takes 9" in " ".join(shown.split())
+    shown = " ".join(faked("compare", "latest").stdout.split())
+    assert "launching takes longer. The host takes 9" in shown
+    assert shown.count("its device memory grew. It takes 110.0 MB on B and 100.0 on A (+10.0%)") == 2
+
+
+def test_what_runs_need_more_of_beside_the_time_is_told(tmp_path: Path) -> None:
+    run = copied("decode", tmp_path)
+    lines = (run / "baseline.jsonl").read_text()
+    (run / "baseline.jsonl").write_text(re.sub(r'"peak_memory_bytes": (\d+)', r'"peak_memory_bytes": 1\1', lines))
+    shown = " ".join(invoke("compare", str(parsed("decode").path), str(run))[1].split())
+    assert re.search(
+        r"it takes [\d,.]+ MB of device memory instead of [\d,.]+ \(\+\d+.\d%\); more in 7 other cases", shown
+    )
 
 
 @pytest.mark.fault("a case fails on one side of a measured comparison", "named and left out; the others are measured")

@@ -359,6 +359,15 @@ def test_cases_that_one_side_lacks_are_said(machine: Machine) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("grew", ["launching FAKE_HOST_US=900", "memory FAKE_MEMORY=110000000"])
+def test_what_grew_beside_the_time_fails_a_strict_gate(machine: Machine, grew: str) -> None:
+    decision, env = grew.split()
+    done = machine.gate(f"--against main --now env:{env} --format json --strict --github")
+    assert done.returncode == 1, done.stderr
+    assert {row["decision"] for row in json.loads(done.stdout)["rows"]} == {decision}
+    assert done.stderr.count("The limit is 3%25.") == 4
+
+
 @pytest.mark.fault("a process ends in the middle of a gate's rounds", "JUnit XML and an annotation say why")
 def test_a_gate_that_could_not_measure_says_so_where_ci_looks(machine: Machine) -> None:
     done = machine.gate("--against main --github --junit broken.xml --comment broken.md", FAKE_DIES="softmax")

@@ -57,13 +57,11 @@ def test_every_field_is_described(kind: type) -> None:
     [
         # The run has decode with batch 1, 8, 32 and 128, each with and without tensor_cores.
         ("decode[batch=1]", [0, 1]),
-        ("batch=1", [0, 1, 2, 3]),
         ("decode batch=1", [0, 1]),
         ("decode batch=1 tensor_cores", [2, 3]),
         ("batch=1,tensor_cores", [2, 3]),
         ("batch=128", [11, 12]),
         ("Persistent", [1, 3, 5, 7, 9]),
-        ("persistentvariable", [1, 3, 5, 7, 9]),
         ("^BatchDecode", [0, 4, 8, 11]),
         ("batch=(1|8),", [0, 1, 2, 3, 4, 5, 6, 7]),
         ("decode", list(range(13))),

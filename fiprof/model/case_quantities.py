@@ -189,6 +189,16 @@ def _wall(run: Run, case: str) -> TracedNumber | None:
     return TracedNumber(wall_us, Provenance("plain", "wall_us", case=case)) if wall_us == wall_us else None
 
 
+def _kernels(run: Run, case: str) -> TracedNumber | None:
+    of = run.trace.cases.get(case)
+    return TracedNumber(of.executions, Provenance("nsys", "executions / iterations", case=case)) if of else None
+
+
+def _peak_memory(run: Run, case: str) -> TracedNumber | None:
+    peak = run.baseline[case].peak_memory_bytes if case in run.baseline else None
+    return None if peak is None else TracedNumber(peak, Provenance("plain", "peak_memory_bytes", case=case))
+
+
 def _busy(run: Run, case: str) -> TracedNumber | None:
     """Working time of an iteration by nsys; without a trace the kernels' time by ncu."""
     times, _ = busy_times(run).get(case, (None, 0.0))
@@ -206,6 +216,8 @@ NCU = _quantity("case_ncu_us", _under_ncu)
 KERNEL_TIME = _quantity("case_kernel_us", lambda run, case: NSYS.traced(run, case) or NCU.traced(run, case))
 BUSY = _quantity("case_busy_us", _busy)
 COPYING = _ratio("case_copying_pct", NOT_IN, NSYS.traced, BUSY.traced)
+KERNELS = _quantity("case_kernels", _kernels)
+PEAK_MEMORY = _quantity("case_peak_memory_bytes", _peak_memory)
 WAITING = _ratio("case_waiting_pct", NOT_IN, BUSY.traced, WALL.traced)
 
 

@@ -271,6 +271,7 @@ class Baseline:
     wall_rounds_us: tuple[float, ...] = ()  # ``wall_us`` of each round; empty for a single one
     clock_recovered: tuple[bool, ...] = ()
     """Of each round, whether the SM clock was what it was at the start when it began; empty where it was not read."""
+    peak_memory_bytes: int | None = None  # of device memory that torch gave, while it was measured
     plan: dict[str, bool | int | float | str] = field(default_factory=dict)
     """What the library planned, as far as it tells."""
 

@@ -373,7 +373,11 @@ class ComparisonSession(RunSession):
         names = [(a.id, b.id) for a, b in (request.pairs[case] for case in rounds.measured)]
         gpus, hosts = ((rounds.times("A", of), rounds.times("B", of)) for of in ("gpu_us", "host_us"))
         results = zip(compared(names, *gpus, hosts), rounds.measured, strict=True)
-        cases = tuple(dataclasses.replace(case, slow_clock_rounds=rounds.slow(place)) for case, place in results)
+        peaks: dict[int, dict[str, Any]] = defaultdict(dict)
+        for process, records in answers:
+            for record in (each for each in records if each["kind"] == "memory"):
+                peaks[record["place"]][f"{process.name[0].lower()}_peak_bytes"] = record["peak_bytes"]
+        cases = tuple(dataclasses.replace(case, slow_clock_rounds=rounds.slow(n), **peaks[n]) for case, n in results)
         a, b = (self._side(letter, environments[request.schedule.index(letter)]) for letter in "AB")
         measured = MeasuredComparison(a, b, cases, request.schedule, request.rounds, rounds.repeated, kept_warm=True)
         return dataclasses.replace(measured, failed=tuple(rounds.failed.values()))

@@ -40,6 +40,8 @@ DECIDED_BY = (
     Column("b_host_us", "", "µs", "", "The same of side B."),
     Column("host_difference_pct", "", "%", "", "Side B against side A, of these."),
     Column("host_p", meaning="The same as p, of these."),
+    Column("a_peak_bytes", "", "bytes", "", "Most device memory of side A at a time, by torch; null of programs."),
+    Column("b_peak_bytes", "", "bytes", "", "The same of side B."),
 )
 COLUMNS = (
     Column("pair", "case", narrow=Narrow.ABOVE),
@@ -78,6 +80,7 @@ def _cells(case: ComparedCase, digits: int) -> dict[str, Any]:
     """Key -> what is measured of a case. digits: of the interval."""
     of = case.difference
     times = {"a_us": case.mean_us("a"), "b_us": case.mean_us("b"), "slow_clock_rounds": case.slow_clock_rounds}
+    times |= {name: getattr(case, name) for name in ("a_peak_bytes", "b_peak_bytes")}
     hosts = dict.fromkeys(("a_host_us", "b_host_us", "host_difference_pct", "host_p"))
     if case.host is not None:
         measured = case.host_mean_us("a"), case.host_mean_us("b"), case.host.difference_pct, case.host.p
@@ -86,17 +89,21 @@ def _cells(case: ComparedCase, digits: int) -> dict[str, Any]:
 
 
 def _of_processes(cases: Iterable[ComparedCase], label: Callable[[ComparedCase], str]) -> Iterator[Finding]:
-    """The cases that launching makes slower on side B, those whose processes differ more there, and those with rounds
-    that count at a lower clock."""
+    """The cases that launching makes slower on side B, that take more memory there, whose processes differ more there,
+    and those with rounds that count at a lower clock."""
     launching = "{case}: launching takes longer. The host takes {b} for an iteration of B and {a} of A ({low:+.0f} to "
     launching += "{high:+.0f}%), the GPU {gpu}: without a CUDA graph it waits for the host"
+    memory = "{case}: its device memory grew. It takes {b:,.1f} MB on B and {a:,.1f} on A ({pct:+.1f}%)"
     grew = "{case}: its spread grew. Processes of B vary by {b:.2g}%, of A by {a:.2g}% (standard deviation; p {p:.2g})"
     words = "{case}: the clock was not back in {count:round|rounds} of its processes, and repeating them did not help"
     for case in cases:
-        if case.host and case.launching_grew:
+        if case.host and case.launching_pct:
             values = {side: time_words(case.host_mean_us(side)) for side in ("a", "b")}
             values["gpu"], low, high = time_words(case.mean_us("b")), case.host.low_pct, case.host.high_pct
             yield finding("launching_grew", launching, case=label(case), low=low, high=high, p=case.host.p, **values)
+        if case.a_peak_bytes and case.b_peak_bytes and case.memory_pct >= LEAST_CHANGE:
+            a, b = case.a_peak_bytes / 1e6, case.b_peak_bytes / 1e6
+            yield finding("memory_grew", memory, case=label(case), a=a, b=b, pct=case.memory_pct)
         if (of := case.difference).spread_grew:
             a, b = case.spread_pct("a"), case.spread_pct("b")
             yield finding("spread_grew", grew, case=label(case), a=a, b=b, ratio=of.spread_ratio, p=of.spread_p)
@@ -163,7 +170,7 @@ def gate_document(gate: Gate, *, every: bool = False) -> Document:
     label = Labels(case.id for case in gate.run.cases)
     columns = (
         Column("result", "result", narrow=Narrow.KEEP),
-        Column("decision", meaning="failed, slower, gone, cannot_tell, new, within (the limit), faster or passed."),
+        Column("decision", meaning=f"{', '.join(Decision)}; within: the limit."),
         Column("case", meaning="Case id in this tree; in the baseline's where it is gone."),
         Column("label", "case", narrow=Narrow.ABOVE),
         Column("a_us", gate.against, "µs", ",.2f", "Geometric mean of the processes of side A."),
@@ -251,6 +258,9 @@ _SENTENCES = {
     Decision.FAILED: "It fails in this tree: {reason}",
     Decision.SLOWER: _SLOWER,
     Decision.WITHIN: _SLOWER,
+    Decision.LAUNCHING: "Launching takes the host {host:.1f}% longer, and longer than the GPU works: a loop without a "
+    "CUDA graph takes so long. The limit is {limit:g}%.",
+    Decision.MEMORY: "It takes {memory:.1f}% more device memory than {against}. The limit is {limit:g}%.",
     Decision.CANNOT_TELL: "Cannot tell it from {against} ({low:+z.1f} to {high:+z.1f}%): the noise leaves room for "
     "more than the limit of {limit:g}%. {needed} processes a side would tell.",
     Decision.FASTER: "{pct:.1f}% faster than {against} ({low:+z.1f} to {high:+z.1f}%): {a} → {b}.",
@@ -266,6 +276,7 @@ def _sentence(gate: Gate, case: GatedCase) -> str:
     if case.compared:
         of = case.compared.difference
         values |= {"pct": abs(of.difference_pct), "low": of.low_pct, "high": of.high_pct}
+        values |= {"host": case.compared.launching_pct, "memory": case.compared.memory_pct}
         values |= {"needed": case.processes_needed}
         values |= {side: time_words(case.compared.mean_us(side)) for side in ("a", "b")}
     return say(_SENTENCES[case.decision], **values)

@@ -139,7 +139,7 @@ CASE_KEYS = (
     case_quantities.NCU, case_quantities.KERNEL_TIME, case_quantities.BUSY, case_quantities.WALL,
     case_quantities.MODEL_FLOPS, case_quantities.MODEL_BYTES, case_quantities.MODEL_TFLOPS,
     case_quantities.MODEL_TFLOPS_SHARE, case_quantities.MODEL_GB_PER_S, case_quantities.MODEL_GB_PER_S_SHARE,
-    case_quantities.DRAM_FLOOR, case_quantities.LARGEST_SAVING,
+    case_quantities.DRAM_FLOOR, case_quantities.LARGEST_SAVING, case_quantities.PEAK_MEMORY,
 )  # fmt: skip
 """What programs get of a launch's case."""
 

@@ -228,7 +228,6 @@ class _Session(_Cases):
         import torch
 
         request, before = self.request, self.turns[case.id]
-        torch.cuda.reset_peak_memory_stats()
         workload = case.build(seed=request.seed)
         record: Record = {
             "kind": "case",
@@ -239,6 +238,7 @@ class _Session(_Cases):
             "cost": asdict(workload.cost()),
         }
         launch = self._set_up(case, workload, where, check=request.check and request.rounds == 1)
+        torch.cuda.reset_peak_memory_stats()  # what its reference takes is not the case's
         with ranges(SETUP, case.id):
             plan = dict(workload.facts())
         if plan:
@@ -404,10 +404,14 @@ class _Warm(_Cases):
         self.launches: dict[int, Callable[[], Sequence[Tensor]]] = {}
         for place in range(len(request.cases)):
             with self._trying(place, "setup"):
+                before = torch.cuda.memory_allocated()
                 self.launches[place] = request.cases[place].build(seed=request.seed).setup()
+                torch.cuda.reset_peak_memory_stats()
                 for _ in range(request.warmup + 1):
                     self.launches[place]()
                 torch.cuda.synchronize()
+                peak_bytes = torch.cuda.max_memory_allocated() - before
+                self.emit({"kind": "memory", "place": place, "peak_bytes": peak_bytes})
         files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
         if imports_from and not any(file.startswith(imports_from + "/") for file in files):
             raise FiprofError(

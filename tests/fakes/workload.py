@@ -8,7 +8,8 @@ FAKE_DIES: of cases that end the process; FAKE_HANGS: of cases that never end.
 Kept warm for a comparison, its cases take the times of the recorded run FAKE_RUN, with the spread between processes and
 rounds that this GPU had. A workload's own ``fake_slower`` is a factor on them; its ``fake_spread`` makes one process
 slower and the next faster by so much; one that has ``fake_fails`` fails. FAKE_SLOWER: factor on all; FAKE_SLOW_CLOCK:
-``B2 0``, the process and round that lack the clock; FAKE_UUID and FAKE_MHZ: of the GPU; FAKE_HOST_US: of a launch.
+``B2 0``, the process and round that lack the clock; FAKE_UUID and FAKE_MHZ: of the GPU; FAKE_HOST_US: of a launch;
+FAKE_MEMORY: bytes of a case.
 """
 
 import argparse
@@ -106,6 +107,7 @@ def rounds(options: argparse.Namespace) -> None:
         for place, case in enumerate(cases):
             if env.get("FAKE_FAILS", "none") in case.id or hasattr(find(case.workload), "fake_fails"):
                 emit(kind="error", case=case.id, place=place, error="does not fit in the GPU's memory")
+            emit(kind="memory", place=place, peak_bytes=int(env.get("FAKE_MEMORY", 10**8)))
         emit(kind="done")
         for line in orders:
             order = json.loads(line)

@@ -39,15 +39,23 @@ class ComparedCase:
     """What launching one iteration took the host in each process of A, likewise; empty of programs."""
     b_host_us: tuple[float, ...] = ()
     host: Difference | None = None  # of these
+    a_peak_bytes: int | None = None  # most device memory that torch gives for it at a time; None of programs
+    b_peak_bytes: int | None = None
 
     @property
-    def launching_grew(self) -> bool:
-        """Whether side B takes longer by its launches alone: these take the host longer, and longer than the GPU."""
+    def launching_pct(self) -> float:
+        """By how much longer side B takes by its launches alone, percent of side A's: these take the host longer, and
+        longer than the GPU; 0 where they do not."""
         if self.host is None or self.host.outcome is not Outcome.SLOWER:
-            return False
+            return 0.0
         # Where launches fill CUDA's queue, the host waits for the GPU.
         held = self.difference.outcome is Outcome.SLOWER
-        return not held and self.host_mean_us("b") > self.mean_us("b")
+        return 0.0 if held or self.host_mean_us("b") <= self.mean_us("b") else self.host.difference_pct
+
+    @property
+    def memory_pct(self) -> float:
+        """By how much more device memory side B takes, percent of side A's; 0 where that is not known or nothing."""
+        return 100 * (self.b_peak_bytes / self.a_peak_bytes - 1) if self.a_peak_bytes and self.b_peak_bytes else 0.0
 
     def mean_us(self, side: str) -> float:
         """The geometric mean of the processes of side ``a`` or ``b``, which differences are of."""
@@ -128,6 +136,8 @@ class Decision(Wording):
     FAILED = "failed"  # the present tree has it and cannot run it, or its result is wrong
     SLOWER = "slower"  # by the limit or more, and by more than the noise
     GONE = "gone"  # the present tree does not have it
+    LAUNCHING = "launching", "launching grew"  # the GPU's time did not, but launching takes so much longer
+    MEMORY = "memory", "memory grew"  # likewise its device memory
     CANNOT_TELL = "cannot_tell", "cannot tell"  # the noise leaves room for more than the limit
     NEW = "new"  # the baseline does not have it, or cannot run it
     WITHIN = "within", "within limit"  # slower by more than the noise and less than the limit
@@ -135,7 +145,8 @@ class Decision(Wording):
     PASSED = "passed"  # no difference was found, and the limit lies outside its interval
 
 
-DOUBTS = (Decision.GONE, Decision.CANNOT_TELL)  # what passes with a warning, and fails a strict gate
+DOUBTS = (Decision.GONE, Decision.LAUNCHING, Decision.MEMORY, Decision.CANNOT_TELL)
+"""What passes with a warning, and fails a strict gate."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +221,10 @@ def gate(
     for compared in comparison.cases:
         of, needed = compared.difference, None
         decision = decide(of, max_slowdown_pct)
+        if decision is not Decision.SLOWER and compared.launching_pct >= max_slowdown_pct:
+            decision = Decision.LAUNCHING
+        elif decision is not Decision.SLOWER and compared.memory_pct >= max_slowdown_pct:
+            decision = Decision.MEMORY
         if decision is Decision.CANNOT_TELL:
             # Half of the interval has to become smaller than the difference, or than its distance to the limit.
             wanted_pct = max(of.difference_pct, max_slowdown_pct - of.difference_pct)

@@ -16,7 +16,7 @@ from fiprof.analysis.stalls import state
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT, PROGRAMS_DRIFT, WORTH_CHANGING
 from fiprof.analysis.verdict.model import titled
 from fiprof.errors import FiprofError
-from fiprof.model.case_quantities import BUSY, NCU, NSYS, PLAIN, WAITING, WALL
+from fiprof.model.case_quantities import BUSY, KERNELS, NCU, NSYS, PEAK_MEMORY, PLAIN, WAITING, WALL
 from fiprof.model.finding import Finding, Label, Wording, finding, say, words_of
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
@@ -27,7 +27,12 @@ from fiprof.text import csv_rows, escape_control, join_words, short_kernel
 MOST_EXPLAINED = 3  # kernels of a case whose counters are compared: those that account for most of its change
 TIMES = (PLAIN, NSYS, NCU)
 """What a case's change is measured by, the first that both sides have; none is mixed with another."""
-MORE_TIMES = (WALL, BUSY, WAITING)
+GROWS = (
+    (KERNELS, 1, "an iteration runs {b:,g} kernels instead of {a:,g}"),
+    (PEAK_MEMORY, 1e6, "it takes {b:,.1f} MB of device memory instead of {a:,.1f}"),
+)
+"""What a change may make more of beside the time, the unit in which it is told, and how."""
+MORE = (WALL, BUSY, WAITING, KERNELS, PEAK_MEMORY)
 TIMED_BY = {PLAIN.key: "without a profiler", NSYS.key: "under nsys", NCU.key: "under ncu"}
 
 
@@ -262,7 +267,7 @@ def compare(
     cases = []
     for one, other in paired:
         times = []
-        for quantity in (*TIMES, *MORE_TIMES):
+        for quantity in (*TIMES, *MORE):
             x, y = quantity.traced(a.run, one.id), quantity.traced(b.run, other.id)
             if (x or y) and (counters or quantity is not NCU):
                 times.append(Change("case", quantity.key, x, y, unit=quantity.unit, case=other.id))
@@ -300,6 +305,7 @@ def summary(comparison: RunComparison) -> Iterator[str]:
             words += "{marked:g}% of A in {within}."
             signs = {"longer": sum(us > 0 for us in times), "shorter": sum(us < 0 for us in times)}
             yield say(words, count=len(times), **signs, within=times.count(0.0), marked=WORTH_CHANGING)
+        yield from grown(comparison)
     elif comparison.program:
         yield from program_summary(comparison.program)
     else:
@@ -311,6 +317,21 @@ def summary(comparison: RunComparison) -> Iterator[str]:
     yield words_of(comparison.confidence)
     if not comparison.same_run and (command := suggest_measure(comparison)):
         yield say("To be sure: {command}", command=command)
+
+
+def grown(comparison: RunComparison) -> Iterator[str]:
+    """Of what may grow beside the time, the case in which it grew most, and in how many others it did."""
+    sides = comparison.a.run, comparison.b.run
+    for quantity, unit, words in GROWS:
+        grew = list[tuple[float, float, float, str]]()
+        for case in comparison.cases:
+            a, b = (quantity.of(run, each.id) for run, each in zip(sides, case.pair, strict=True))
+            if a and b and b > a * (1 + WORTH_CHANGING / 100):
+                grew.append((b / a, a / unit, b / unit, case.label))
+        if grew:
+            _, a, b, label = max(grew)
+            words += " ({pct:+.1f}%)" + ("; more in {count:other case|other cases} too." if len(grew) > 1 else ".")
+            yield say("{case}: " + words, case=label, a=a, b=b, pct=100 * (b / a - 1), count=len(grew) - 1)
 
 
 def case_change(case: CaseChange) -> str:
