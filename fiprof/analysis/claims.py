@@ -1,7 +1,8 @@
-"""What others say of kernels, each as a test on a study's cases; and ways to do the same, between which times choose.
+"""Claims: what others say of kernels, tested on a study's cases; and choices: which of two ways to do the same is
+faster.
 
-A pack brings claims and choices, the engine is here. What becomes of a claim is a function of the recorded numbers
-alone. The intervals of all pairs of one claim hold at once (:func:`fiprof.analysis.ratio.by_rounds`).
+Packs bring the claims and choices. The result of a claim follows from the recorded numbers alone. The intervals of all
+pairs of one claim hold at once (:func:`fiprof.analysis.ratio.by_rounds`).
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from fiprof.model.results import CaseResult
 from fiprof.text import number
 
 TOLERANCE = 0.10
-"""How far from a claimed number, in proportion, a measured one may be and still confirm it. fiprof's own choice."""
+"""Relative difference from a claimed number up to which a measured one confirms it. fiprof's own choice."""
 SAVING_TOLERANCE = 0.05  # the same for a claimed saving, as a part of the whole: 40% is confirmed from 35 to 45%
 MOST = 0.80
-"""Part of the deciding cases beyond a claim on one side, from which it is wrong on that side. fiprof's own choice."""
-LEAST_DECIDED = 0.50  # part of the cases that have to decide before anything is said of a claim. fiprof's own choice.
-NEAR_ONE = 0.1  # ratios so close to 1 are written with three decimals: the side of it matters
-MOST_GROUPS = 6  # groups of cases that the parameters tell apart, at most
-UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.CONCURRENT)  # kinds of a verdict that say nothing for or against a bound
+"""Share of the deciding cases with more (or less) than is claimed, from which the claim under- (or over-) states."""
+LEAST_DECIDED = 0.50  # share of the cases that have to decide for a claim to be tested. Both are fiprof's own choice.
+NEAR_ONE = 0.1  # ratios so close to 1 are written with three decimals: on which side they are matters
+MOST_GROUPS = 6  # groups of cases with one outcome that are listed, at most
+UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.CONCURRENT)  # verdicts that decide nothing about a bound
 
 
 class ClaimOutcome(StrEnum):
-    """What a case, or a pair of cases, says of a claim; BELOW is less than is claimed, or another bound."""
+    """The outcome of a claim in a case or a pair of cases; BELOW is less than is claimed, or another bound."""
 
     HOLDS = "holds"
     ABOVE = "above"
     BELOW = "below"
-    UNCLEAR = "unclear"  # the interval crosses a limit or says nothing, or no single resource is known to bind
+    UNCLEAR = "unclear"  # the interval crosses a limit, or no single resource is known to be the limit
 
 
 class ClaimVerdict(StrEnum):
@@ -52,11 +53,11 @@ class ClaimVerdict(StrEnum):
     UNDERSTATED = "understated"  # MOST of the deciding cases show more than is claimed
     OVERSTATED = "overstated"  # MOST of them show less
     DEPENDS = "depends"  # it holds in some cases and not in others, or is too little for some and too much for others
-    NOT_TESTABLE = "not_testable"  # there are no such cases, or too few of them decide
+    NOT_TESTABLE = "not_testable"  # no cases, or too few that decide
 
 
 class Tested(NamedTuple):
-    """One case, or one pair of cases, that a claim was tested on, with what was found of it."""
+    """A case, or a pair of cases, on which a claim was tested, with the outcome."""
 
     cases: tuple[CaseResult, ...]
     outcome: ClaimOutcome
@@ -65,7 +66,7 @@ class Tested(NamedTuple):
 
     @property
     def measured(self) -> str:
-        """What was found of a pair, in words."""
+        """The ratio or saving of a pair, in words."""
         return ratio_words(self.ratio) if self.ratio is not None else f"{self.saving or 0.0:.1%}"
 
 
@@ -79,7 +80,7 @@ def ratio_words(ratio: Ratio) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence that others say, and how to test it. docs/packs.md says what stands in each field."""
+    """A claim of others, and how to test it. docs/packs.md describes the fields."""
 
     name: str  # its name to cite it by, e.g. ``gqa-faster``
     words: str  # the sentence
@@ -91,11 +92,11 @@ class Claim:
     the kernel that takes most of an iteration's time."""
     sides: str
     """``decode kv_heads=32 | decode kv_heads=8``, values as JSON. Of a growth the parameter and the factor, of a bound
-    the least values of parameters in the cases that are asked."""
-    limits: str  # the number that is claimed, two ends of it (``1.05..1.1``), or what limits: compute or memory
-    source: str  # who says so and where, in words; or that no source was found
-    said_of: str  # the case that it was said of, in words
-    what: str = ""  # what a ratio is called
+    the least values of parameters in the cases that count."""
+    limits: str  # the claimed number, its range (``1.05..1.1``), or the claimed limit: compute or memory
+    source: str  # who claims it and where, in words; or that no source was found
+    said_of: str  # the case for which it was claimed, in words
+    what: str = ""  # name of the ratio
 
     @cached_property
     def both(self) -> tuple[CaseSide, CaseSide]:
@@ -105,7 +106,7 @@ class Claim:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Where a number has to lie."""
+        """The numbers that confirm the claim."""
         low, ends, high = self.limits.partition("..")
         if ends:
             return float(low), float(high)
@@ -133,7 +134,7 @@ class Claim:
         return f"{what}, plain; {confirms}{tolerance}"
 
     def outcome(self, low: float, high: float) -> ClaimOutcome:
-        """What a number somewhere in this interval says."""
+        """The outcome for a number that lies somewhere in this interval."""
         least, most = self.range
         if least <= low and high <= most:
             return ClaimOutcome.HOLDS
@@ -162,7 +163,7 @@ class Claim:
         tested = []
         for pair in pairs:
             times = [case.plain for case in pair]
-            # By the interval that it has as one of so many.
+            # With the interval for one of so many ratios.
             ratio = by_rounds(times[0], times[1], len(pairs)) if times[0] and times[1] else None
             if ratio is not None:
                 ratio = ratio.widened(study.apart(*pair))
@@ -171,7 +172,7 @@ class Claim:
         return tested or absent
 
     def _savings(self, study: Study, everything: Sequence[Pair]) -> list[Tested] | Finding:
-        """Counted once a case: there is no interval."""
+        """The outcomes of counted DRAM bytes; counted once a case, so without intervals."""
         large_pairs = [pair for pair in everything if min(map(studies.least_bytes, pair)) > (study.l2_bytes or 0)]
         moved = [(pair, studies.dram_bytes(pair[0]), studies.dram_bytes(pair[1])) for pair in large_pairs]
         savings = [(pair, 1 - mine / theirs) for pair, mine, theirs in moved if mine is not None and theirs]
@@ -183,6 +184,7 @@ class Claim:
         return [Tested(pair, self.outcome(saving, saving), saving=saving) for pair, saving in savings]
 
     def _bounds(self, study: Study) -> list[Tested] | Finding:
+        """The outcomes of the main kernels' verdicts."""
         side, _ = self.both
         any_bound, tested = False, []
         for case in study.of(side.workload):
@@ -220,7 +222,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """What became of a claim; with an absence where it is not testable."""
+    """The result of a claim; ``absence`` says why it is not testable."""
 
     claim: Claim
     verdict: ClaimVerdict
@@ -232,15 +234,15 @@ class ClaimResult:
 
     @property
     def effect(self) -> tuple[float, tuple[float, float] | None] | None:
-        """The median over the pairs, and where it lies if each pair lies in its own interval: it holds with the
-        confidence that all of those do. Of a bound the part of the cases in which it holds, and that if it held in none
-        or in all of the unclear ones. Savings, counted once, have no interval; None where nothing was tested."""
+        """The median over the pairs, with an interval that holds whenever those of all pairs do. Of a bound the share
+        of the cases in which it holds, and that with none or all of the unclear ones. Savings, counted once, have no
+        interval. None where nothing was tested."""
         if not self.tested:
             return None
         if ratios := [item.ratio for item in self.tested if item.ratio is not None]:
             interval = median(ratio.low for ratio in ratios), median(ratio.high for ratio in ratios)
-            sure = all(ratio.certain for ratio in ratios)
-            return median(ratio.value for ratio in ratios), interval if sure else None
+            certain = all(ratio.certain for ratio in ratios)
+            return median(ratio.value for ratio in ratios), interval if certain else None
         if savings := [item.saving for item in self.tested if item.saving is not None]:
             return median(savings), None
         holds, unclear = (self.counted(each) / len(self.tested) for each in (ClaimOutcome.HOLDS, ClaimOutcome.UNCLEAR))
@@ -269,7 +271,7 @@ class ClaimResult:
 
     @property
     def where(self) -> str:
-        """Which cases have which outcomes, by the one or two parameters that tell them apart best; empty where none do.
+        """The outcomes by the one or two parameters that separate them best; empty where none does.
 
         ``GQA 32/8, CUDA cores: 36 below; MHA 32/32: 50 hold``: it describes these cases and infers nothing of others.
         """
@@ -277,7 +279,7 @@ class ClaimResult:
         usual = Counter(item.outcome for item in decided).most_common(1)
         if len({item.outcome for item in decided}) < 2:
             return ""
-        # Of the second case, e.g. of the shorter one.
+        # The second case's, which of a growth is the smaller one.
         params = decided[0].cases[-1].params
         names = [name for name in params if len({item.cases[-1].params.get(name) for item in decided}) > 1]
         best: dict[tuple[Value, ...], Counter[ClaimOutcome]] = {}
@@ -298,7 +300,7 @@ class ClaimResult:
 
 
 def results(study: Study) -> tuple[ClaimResult, ...]:
-    """What became of the claims of the installed packs whose workloads the study has."""
+    """The results of the installed packs' claims about workloads of the study."""
     return tuple(
         each.result(study)
         for each in packs.joined("claims")
@@ -312,23 +314,23 @@ WORTH = 1 + WORTH_CHANGING / 100  # a ratio below it is no reason to choose, how
 
 @dataclass(frozen=True)
 class Choice:
-    """Two ways to do the same, or two models, and how a recommendation for one of them is said."""
+    """Two ways to do the same, or two models, and the words that recommend either."""
 
     what: str  # the question, e.g. "Tensor cores for decode"
     old: CaseSide
     new: CaseSide
     take_new: str  # what to do where new is faster, e.g. ``pass use_tensor_cores=True``
     keep_old: str
-    by: str = ""  # an option to tell apart, e.g. kv_heads; empty for none
+    by: str = ""  # a parameter by whose values the answers are separate, e.g. kv_heads; empty for none
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the pairs of cases that differ in a choice alone say about it."""
+    """The answer to a choice, by the pairs of cases that differ in it alone."""
 
     choice: Choice
     where: str  # the value of ``by`` in words
-    group: tuple[tuple[Pair, Ratio], ...]  # each pair with the old one's time over the new one's; the largest first
+    group: tuple[tuple[Pair, Ratio], ...]  # each pair with the old way's time over the new way's, the largest first
 
     @property
     def question(self) -> str:
@@ -343,7 +345,7 @@ class Chosen:
         return sum(ratio.direction is direction for _, ratio in self.group)
 
     def advice(self, study: Study) -> str:
-        """What to do, with the cases that are excepted."""
+        """What to do, with the cases in which the other way is faster."""
         choice = self.choice
         faster, slower = ([of for of in self.group if of[1].direction is to] for to in (Direction.MORE, Direction.LESS))
         most = max((ratio.factor for _, ratio in (*faster, *slower)), default=1.0)
@@ -367,11 +369,8 @@ class Chosen:
 
 
 def choices(study: Study) -> tuple[list[Chosen], list[tuple[Choice, Finding]]]:
-    """The answers to every pack's choices whose workloads the study has, one for each value of ``by``; and those
-    without a pair with the reason.
-
-    Of two models each size is solved the fastest way: nobody who chooses one takes what this study advises against.
-    """
+    """The answers to the packs' choices between workloads of the study, one for each value of ``by``; and the choices
+    without a pair, with the reason. Of two models, each is taken at its fastest for every size."""
     chosen: list[Chosen] = []
     absent: list[tuple[Choice, Finding]] = []
     for choice in packs.joined("choices"):

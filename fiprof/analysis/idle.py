@@ -1,4 +1,4 @@
-"""When a GPU worked, and why it did not: what the thread did meanwhile that launched the next piece of work."""
+"""When a GPU worked, and why it was idle: by what the thread did that launched the next piece of work."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ CALLS = (
     (IdleCause.COPY_CALL, re.compile(r"cu(da)?(Memcpy|Memset)")),
     (IdleCause.CALL, re.compile("")),
 )
-"""What a thread does in a call, by the first of these that its name begins with."""
+"""What a thread does in a call: by the first of these patterns that matches the beginning of its name."""
 FREES = re.compile(r"cu(da)?(Free|MemFree)(?!Async)")  # calls that wait for the GPU too
-COPIES = re.compile(r"cu(da)?Memcpy|cu(da)?Memset(?!\w*Async)")  # likewise, where they find it busy
+COPIES = re.compile(r"cu(da)?Memcpy|cu(da)?Memset(?!\w*Async)")  # calls that wait for the GPU where it is busy
 ON_ITS_WAY_NS = 5_000
 """From the return of a launch call to its work's start on an idle GPU, at most: on an H200 the median is 2.2 µs and
 99 % take less than 3.3 (9,300 launches of the recorded Llama)."""
@@ -59,6 +59,8 @@ RANK, DEVICE, _, _, BY_RANGE, _, _ = IDLE = columns("idle")
 
 
 class Why(NamedTuple):
+    """Why a GPU was idle, in detail."""
+
     cause: IdleCause
     call: str | None = None  # name of a CUDA call; None where it does not matter
     range: str | None = None  # NVTX range of the launching thread, outermost first; None outside all
@@ -68,6 +70,8 @@ class Why(NamedTuple):
 
 
 class Copying(NamedTuple):
+    """A kind of copy that ran without a kernel."""
+
     kind: str
     memory: str | None  # kind of the host's memory: pageable or pinned; None where it is not known, or none
     range: str | None
@@ -75,15 +79,15 @@ class Copying(NamedTuple):
 
 @dataclass
 class Activity:
-    """What a GPU did from its first work to its last, or inside or outside its steady part."""
+    """What a GPU did in all, or inside or outside its steady part."""
 
     rank: int | None  # rank of the GPU; None in a run of one rank, and where several ran on it
     device: int
-    span: tuple[int, int] = (0, 0)  # from its first work to its last, inside the steady part or not; ns
-    window_ns: int = 0
-    kernels_ns: int = 0  # in which at least one kernel ran
-    side_by_side_ns: int = 0  # in which kernels of two streams or more ran
-    copies_ns: int = 0  # in which a copy or a memory set ran
+    span: tuple[int, int] = (0, 0)  # from the GPU's first work to its last in all, ns
+    window_ns: int = 0  # the time that this is about
+    kernels_ns: int = 0  # time in which at least one kernel ran
+    side_by_side_ns: int = 0  # time in which kernels of two streams or more ran
+    copies_ns: int = 0  # time in which a copy or a memory set ran
     idle_ns: int = 0
     gaps: int = 0  # stretches without any work
     switches: int = 0  # how often a kernel was on another stream than the one before
@@ -95,7 +99,7 @@ class Activity:
 
     @property
     def only_copies_ns(self) -> int:
-        """In which a copy ran and no kernel."""
+        """Time in which a copy ran and no kernel."""
         return self.window_ns - self.idle_ns - self.kernels_ns
 
     def __add__(self, other: Activity) -> Activity:
@@ -105,10 +109,10 @@ class Activity:
 
 
 def idle(run: Run, *, within_steady: bool = False) -> list[dict[str, Any]]:
-    """Why each GPU did nothing, the most time first: rows of IDLE, with their time as ``total_ns`` too.
+    """Why each GPU was idle, the most time first: rows of IDLE, with their time also as ``total_ns``.
 
-    within_steady: in its steady part, or the whole. share: of that part, 0 to 1. range: of the launching thread,
-    outermost first; None outside all. call: of HOST_AFTER_WAIT the one before; None where it does not matter.
+    within_steady: in its steady part, or in all; ``share`` is of that time. range: of the launching thread, outermost
+    first; None outside all. call: of HOST_AFTER_WAIT the one before; None where it does not matter.
     """
     rows = []
     for part in parts(run, within_steady=within_steady).values():
@@ -125,17 +129,18 @@ def idle(run: Run, *, within_steady: bool = False) -> list[dict[str, Any]]:
 
 
 def parts(run: Run, *, within_steady: bool = True) -> dict[int, Activity]:
-    """What each GPU did in its steady part, or in all, by its number; empty without nsys."""
-    found = run.once(_activities)
-    return {device: inside if within_steady else inside + other for device, (inside, other) in found.items()}
+    """GPU -> what it did in its steady part, or in all; empty without nsys."""
+    activities = run.once(_activities)
+    return {device: inside if within_steady else inside + other for device, (inside, other) in activities.items()}
 
 
 def outside(run: Run) -> dict[int, Activity]:
+    """GPU -> what it did outside its steady part."""
     return {device: other for device, (_, other) in run.once(_activities).items()}
 
 
 def _activities(run: Run) -> dict[int, tuple[Activity, Activity]]:
-    """What each GPU did in its steady part and outside it. Kernels come in pieces, by start."""
+    """GPU -> what it did in its steady part and outside it. The table of kernels is read in pieces, by start."""
     started_by, called_by, kinds = calls(run).of("kernels"), calls(run).of("copies"), Kinds()
     stretches: list[list[Ints]] = []
     for piece in run.pieces("copies", ("start_ns", "end_ns", "device", "kind", "memory")):
@@ -145,31 +150,31 @@ def _activities(run: Run) -> dict[int, tuple[Activity, Activity]]:
     copies = [*map(np.concatenate, zip(*stretches, strict=True))] if stretches else [np.empty(0, np.int64)] * 4
     order = np.argsort(copies[0], kind="stable")
     copies = [column[order] for column in (*copies, called_by)]
-    copyings = [Copying(kind or "", memory, phases(run).path(label)) for kind, memory, label in kinds.numbers]
+    copy_kinds = [Copying(kind or "", memory, phases(run).path(label)) for kind, memory, label in kinds.numbers]
     host, ranks, gpus, at = _Host(run), ranks_of(run), dict[int, _GpuWork](), 0
     for piece in run.pieces("kernels", ("start_ns", "end_ns", "device", "stream", "pid")):
         starts, ends, devices, streams, pids = map(numbers, piece.columns)
         columns = starts, ends, started_by[at : (at := at + piece.num_rows)], pids << 32 | streams
         for device, rows in split(devices):
             if device not in gpus:
-                mine = copies[2] == device
-                own = [copies[column][mine] for column in (0, 1, 4, 3)]
+                on_device = copies[2] == device
+                its_copies = [copies[column][on_device] for column in (0, 1, 4, 3)]
                 activity = Activity(ranks.on(device), device)
-                gpus[device] = _GpuWork(host, activity, steady(run)[device], int(starts[rows][0]), *own)
+                gpus[device] = _GpuWork(host, activity, steady(run)[device], int(starts[rows][0]), *its_copies)
             gpus[device].take(*(column[rows] for column in columns))
-    return {device: gpu.activities(copyings) for device, gpu in sorted(gpus.items())}
+    return {device: gpu.activities(copy_kinds) for device, gpu in sorted(gpus.items())}
 
 
 class _GpuWork:
-    """A GPU's work as it comes, by start: kernels in pieces, and the copies beside them."""
+    """Adds up a GPU's work: pieces of its kernels, by start, which :meth:`take` gets, and its copies."""
 
     def __init__(self, host: _Host, activity: Activity, steady: Steady, first_ns: int, *copies: Ints) -> None:
-        """activity: nothing yet. first_ns: of the first kernel. copies: starts, ends, calls and kinds, by start."""
+        """activity: an empty one. first_ns: start of the first kernel. copies: starts, ends, calls, kinds, by start."""
         self.host, self.copies = host, copies[:3]
         edges = np.concatenate([[LONG_AGO], np.column_stack([steady.begins, steady.ends]).ravel(), [-LONG_AGO]])
         lasting = edges[1:] > edges[:-1]
         self.tiles = Stretches(edges[:-1][lasting], edges[1:][lasting], (np.arange(len(edges) - 1) % 2)[lasting])
-        """Outside (0) and inside (1) the steady part."""
+        """The time as stretches outside (0) and inside (1) the steady part."""
         self.parts = activity, deepcopy(activity)
         self.first_ns = min([first_ns, *copies[0][:1].tolist()])
         self.reached = self.kernels_reached = self.first_ns
@@ -181,18 +186,18 @@ class _GpuWork:
         of, begins, stops, self.copy_parts = self.tiles.overlaps(begins[alone], copies[1][alone])
         self.copy_kinds, self.copy_edges = copies[3][alone][of], np.column_stack([begins, stops]).ravel()
         self.covered = np.zeros(len(self.copy_edges))
-        """How much of the time before each of these, since the last piece, lies in kernels."""
+        """How much of the time before each of these edges lies in kernels."""
         self.last_call = NOTHING
         self.open = (np.empty(0, np.int64),) * 3
-        """Kernels that were not at their end where the last piece ended: streams, starts and ends."""
+        """Kernels that had not ended where the last piece ended: streams, starts and ends."""
 
     def _add(self, name: str, begins: Ints, stops: Ints) -> None:
-        """Add disjoint intervals to what is counted inside and outside."""
+        """Add the length of disjoint intervals to a field of what was done inside and outside the steady part."""
         for part, _, begins_, stops_ in self._split(begins, stops):
             setattr(part, name, getattr(part, name) + int((stops_ - begins_).sum()))
 
     def _split(self, begins: Ints, stops: Ints) -> Iterator[tuple[Activity, Any, Ints, Ints]]:
-        """What of disjoint intervals, by start, lies outside and inside: rows, begins and ends."""
+        """The parts of disjoint intervals, by start, outside and inside: which interval, begins and ends."""
         if not len(begins):
             return
         first, last = np.searchsorted(self.tiles.starts, [begins[0], stops[-1] - 1], side="right")
@@ -205,6 +210,7 @@ class _GpuWork:
                 yield part, of[of_label], begins[of_label], stops[of_label]
 
     def take(self, starts: Ints, ends: Ints, calls: Ints, streams: Ints) -> None:
+        """Add a piece of the kernels."""
         begins, stops = union(starts, ends, since=self.kernels_reached)
         self._add("kernels_ns", begins, stops)
         self.kernels_reached = max(self.kernels_reached, int(ends.max()))
@@ -226,7 +232,7 @@ class _GpuWork:
         self._explain(*map(np.concatenate, zip(work, before, strict=True)) if count else work)
 
     def activities(self, kinds: Sequence[Copying]) -> tuple[Activity, Activity]:
-        """What it did in all, inside and outside. kinds: of copies, by number."""
+        """What it did inside and outside the steady part, after the last piece. kinds: of copies, by number."""
         self._explain(*self.copies)
         self._side_by_side(*(np.empty(0, np.int64),) * 3, np.iinfo(np.int64).max)
         self._add("window_ns", np.array([self.first_ns]), np.array([self.reached]))
@@ -238,6 +244,7 @@ class _GpuWork:
         return inside, other
 
     def _explain(self, starts: Ints, ends: Ints, calls: Ints) -> None:
+        """Add the gaps before some pieces of work, with why nothing ran in them."""
         if not len(starts):
             return
         if (starts[1:] < starts[:-1]).any():
@@ -255,7 +262,7 @@ class _GpuWork:
             self.host.explain(begins, stops, gaps[:-1][rows], calls[rows], last[rows], part)
 
     def _side_by_side(self, streams: Ints, starts: Ints, ends: Ints, until: int) -> None:
-        """Count the time, to a moment that no later kernel begins before, in which two streams or more had a kernel."""
+        """Add the time in which two streams or more had a kernel. until: no later kernel begins before this moment."""
         streams, starts, ends = map(np.concatenate, zip(self.open, (streams, starts, ends), strict=True))
         later = ends > until
         self.open = streams[later], np.maximum(starts[later], until), ends[later]
@@ -264,7 +271,7 @@ class _GpuWork:
 
 
 OF_HOST = tuple(map(Why, (IdleCause.HOST, IdleCause.HOST, IdleCause.LAUNCH, IdleCause.GPU, IdleCause.TURN)))
-"""What a thread does in no call: the host's work, in short and in long pieces, and what is not its doing."""
+"""Causes outside calls: host work in short and in long pieces, launching, and waiting on the GPU."""
 
 
 class _Host:
@@ -275,33 +282,32 @@ class _Host:
         self.threads = {number: key for key, number in self.calls.threads.items()}
         kinds = [next(cause for cause, begins in CALLS if begins.match(name)) for name in self.calls.names]
         self.waits = [cause is IdleCause.SYNCHRONIZATION for cause in kinds]
-        """Of each name of a call, whether it waits for the GPU."""
         self.drains = np.array([*self.waits, False])
         self.frees = np.array([*(bool(FREES.match(name)) for name in self.calls.names), False])
         self.copies = np.array([*(bool(COPIES.match(name)) for name in self.calls.names), False])
-        """Likewise, and of no call; and whether it frees memory, or copies: then it may wait beside what it is for."""
+        """Of each name of a call, and of none, whether it waits for the GPU, frees memory, or copies."""
         named = zip(kinds, self.calls.names, strict=True)
         self.why = [Why(cause, None if cause is IdleCause.LAUNCH else name) for cause, name in named] + [*OF_HOST]
         nothing = Stretches(*(np.empty(0, np.int64),) * 3)
         self.processes = np.array([self.threads[number] >> 32 for number in range(len(self.threads))], np.int64)
-        """Of each thread, by its number."""
+        """The process of each thread, by the thread's number."""
         self.ranges = {number: self.phases.threads.get(key, nothing) for number, key in self.threads.items()}
 
     def explain(self, begins: Ints, stops: Ints, before: Ints, rows: Ints, last: Ints, part: Activity) -> None:
-        """Add up why nothing ran between these moments. before: begin and end of the gap before each. rows: of the
-        calls that launched the work that then began. last: of those that launched the work before."""
+        """Add up why nothing ran in some gaps, from ``begins`` to ``stops``. before: begin and end of the gap before
+        each. rows: of the calls that launched the work after it. last: of those that launched the work before it."""
         has_call = rows != NOTHING
         if not has_call.all():
             part.causes[Why(IdleCause.UNKNOWN)] += int((stops - begins)[~has_call].sum())
             begins, stops, before, rows, last = (each[has_call] for each in (begins, stops, before, rows, last))
         process, last_process = (self.processes[self.calls.thread[of]] for of in (rows, last))
         turned = (process != last_process) & (last != NOTHING) & (self.calls.ends[rows] + ON_ITS_WAY_NS <= begins)
-        # While another process has the GPU a thread that waits for it is kept by that, and one that goes on is not.
+        # While another process has the GPU, a thread that waits for the GPU waits for that process, too.
         called, returned = (np.where(turned, stops, each[rows]) for each in (self.calls.starts, self.calls.ends))
         same_call = last == rows
         for thread, of_thread in split(self.calls.thread[rows]):
             gaps = tuple(each[of_thread] for each in (begins, stops, called, returned, before, turned))
-            # Where the call had long returned the thread does not matter.
+            # Where the launching call had returned long before, the thread does not matter.
             further = same_call[of_thread]
             gone = further | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
             if gone.any():
@@ -316,8 +322,8 @@ class _Host:
     def _of_thread(
         self, part: Activity, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, before: Ints, turned: Ints
     ) -> None:
-        """Split gaps by what their launching thread did. from_, to: of launching calls. before: the gap before each.
-        turned: whether the work then waited while the GPU changed to its process."""
+        """Split gaps by what their launching thread did. from_, to: begin and end of the launching call. before: the
+        gap before each. turned: whether the work then waited while the GPU changed to its process."""
         host, width = len(self.calls.names), len(self.phases) + 1
         window = int(begins[0]), int(stops[-1])
         in_calls, ranges = self.calls.nested[thread].during(*window), self.ranges[thread]
@@ -359,7 +365,7 @@ class _Host:
 
 
 def between(of: Stretches, *, only: bool = False) -> Stretches:
-    """The stretches and the time between, before and after them, labelled NOTHING; or that time alone."""
+    """Stretches and the time between, before and after them, labelled NOTHING. only: that time alone."""
     edges = np.concatenate([[LONG_AGO], np.column_stack([of.starts, of.ends]).ravel(), [-LONG_AGO]])
     labels = np.append(np.column_stack([np.full_like(of.labels, NOTHING), of.labels]).ravel(), NOTHING)
     step = 2 if only else 1
@@ -369,7 +375,7 @@ def between(of: Stretches, *, only: bool = False) -> Stretches:
 
 
 def _sums(keys: Ints, values: Ints | Floats) -> dict[int, int]:
-    """The sum of the values of each key: numbers from 0."""
+    """Key (from 0) -> the sum of its values."""
     if not len(keys):
         return {}
     present = None
@@ -377,5 +383,5 @@ def _sums(keys: Ints, values: Ints | Floats) -> dict[int, int]:
         present, keys = np.unique(keys, return_inverse=True)
     sums = np.bincount(keys, values)  # exact below 2^53 ns, 104 days
     nonzero = np.flatnonzero(sums)
-    found = nonzero if present is None else present[nonzero]
-    return dict(zip(found.tolist(), sums[nonzero].astype(np.int64).tolist(), strict=True))
+    keys = nonzero if present is None else present[nonzero]
+    return dict(zip(keys.tolist(), sums[nonzero].astype(np.int64).tolist(), strict=True))

@@ -1,9 +1,8 @@
 """A trace as arrays: CUDA calls, NVTX ranges, and which call launched each piece of the GPU's work.
 
-A trace may have tens of millions of each: what is kept of them is kept in the smallest numbers, and tables are read in
-pieces that are not kept at all. Quantiles of groups are one sort of integers, and what follows the order of time (gaps,
-what a thread was in) goes over sorted arrays: a third of the processor time of DuckDB's joins by time, and as much as
-its quantiles.
+A trace may have tens of millions of each, so columns have the smallest types, and tables are read in pieces. Quantiles
+of groups are one sort of integers; what depends on the order of time (gaps, the range that a thread was in) uses sorted
+arrays. That takes a third of the processor time of DuckDB's joins by time, and as much as its quantiles.
 """
 
 import functools
@@ -24,16 +23,16 @@ from fiprof.model.spans import NOTHING, Stretches, by_thread, split
 
 LIBRARIES = ("NCCL", "CCCL", "cuBLAS", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "TensorRT")
 """NVTX domains of libraries: their ranges are not the program's phases."""
-PYTHON = "Python"  # NVTX domain of garbage collections, which ``fiprof.range`` marks: they are no steps
+PYTHON = "Python"  # NVTX domain of garbage collections, which ``fiprof.range`` marks: they are not steps
 SEPARATOR = " > "  # between the names of nested ranges
 CAPTURE = re.compile(r"cu(da)?StreamBeginCapture"), re.compile(r"cu(da)?StreamEndCapture")
 FEWER_RANGES, COUNTS_FAR = 1_000_000, 500
-"""In a trace with more ranges, names that are the same but for their numbers are told apart up to so many."""
-FEWEST_STEPS = 3  # ranges of one thread, of the same name but for its numbers, that may be steps: so many at least
+"""In a trace with more ranges, at most so many names that differ in numbers alone are kept apart."""
+FEWEST_STEPS = 3  # ranges of one thread, whose names differ in numbers alone, that may be steps: at least so many
 
 
 def sums(kernels: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Count and ns of the kernels by some columns; of sums too."""
+    """Count and ns of kernels, grouped by some columns. kernels: rows of the table, or of such sums."""
     whole = "ns" in kernels.column_names
     added = [("count", "sum"), ("ns", "sum")] if whole else [("duration_ns", "count"), ("duration_ns", "sum")]
     return kernels.group_by(list(keys), use_threads=False).aggregate(added).rename_columns([*keys, "count", "ns"])
@@ -47,11 +46,11 @@ def thread_keys(pids: Ints, tids: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Phases(Sequence[str]):
-    """The program's NVTX ranges: push/pop, of its own domains. By label the names from the outermost to the innermost,
-    joined by SEPARATOR; made when asked for: there may be millions."""
+    """The paths of the program's push/pop ranges, by label: names from the outermost to the innermost, joined by
+    SEPARATOR. A path is made when it is asked for: there may be millions."""
 
-    outer: Ints  # each one's path without its innermost name; NOTHING for a path of one name
-    name: Ints
+    outer: Ints  # label of each path without its innermost name; NOTHING for a path of one name
+    name: Ints  # position of the innermost name in ``texts``
     texts: Sequence[str | None]
     threads: Mapping[int, Stretches]  # thread (:func:`thread_keys`) -> its ranges
 
@@ -65,22 +64,22 @@ class Phases(Sequence[str]):
         return SEPARATOR.join(self.texts[self.name[each]] or "" for each in reversed(chain))
 
     def path(self, label: int) -> str | None:
-        """The names; None outside all ranges."""
+        """The path of a label; None for NOTHING, outside all ranges."""
         return None if label == NOTHING else self[label]
 
 
 @once
 def phases(run: Run) -> Phases:
-    """The program's ranges; none without nsys."""
+    """The program's ranges as paths; empty without nsys."""
     ranges = marks(run)
     label = np.full(len(ranges.starts), NOTHING, np.int32)
     outer, name = ([np.empty(0, np.int64)] for _ in range(2))
-    texts, named = _told_apart(ranges)
+    texts, named = _distinct_names(ranges)
     count, width = 0, len(texts) + 1
     for level in range(int(ranges.depths.max(initial=0)) + 1):
         of_level = np.flatnonzero(ranges.program & (ranges.depths == level))
-        of_level, again = of_level[~ranges.repeats_parent[of_level]], of_level[ranges.repeats_parent[of_level]]
-        label[again] = label[ranges.parents[again]]
+        of_level, repeated = of_level[~ranges.repeats_parent[of_level]], of_level[ranges.repeats_parent[of_level]]
+        label[repeated] = label[ranges.parents[repeated]]
         around = np.where(ranges.parents[of_level] == NOTHING, NOTHING, label[ranges.parents[of_level]])
         values, of = coded(arrow((around + 1) * width + named[of_level]))
         distinct = np.array(values[:-1], np.int64)
@@ -97,7 +96,7 @@ def phases(run: Run) -> Phases:
 
 @dataclass(frozen=True)
 class Marks:
-    """The rows of ``ranges``, and how their names count on."""
+    """The rows of ``ranges``, with their names, also without the numbers in these."""
 
     starts: Ints
     ends: Ints  # NOTHING where a range never ended
@@ -107,27 +106,25 @@ class Marks:
     texts: list[str | None]
     name: Ints  # each one's place in ``texts``
     folded: list[str]
-    alike: Ints
-    """Each one's place in ``folded``: names that are the same but for their numbers, and for what each has of its
-    own: ``step 20: 7 requests`` is ``step *``."""
+    alike: Ints  # each one's place in ``folded``, names by :func:`folded`: ``step *`` for ``step 20: 7 requests``
     domains: list[str | None]
     domain: Ints
-    own: Any  # whether each is push/pop, and the program's or fiprof's, not a library's
-    mark: Any  # whether each is a mark, likewise
-    program: Any  # whether each is push/pop and no library's: those of ``own``, and Python's garbage collections
+    own: Any  # whether each is push/pop of the program or fiprof
+    mark: Any  # whether each is a mark of the program or fiprof
+    program: Any  # whether each is push/pop and not a library's: those of ``own``, and Python's garbage collections
 
     @functools.cached_property
     def repeats_parent(self) -> Any:
-        """Whether each lies right in one of its own name: of a loop that pushes and never pops, or of a recursion."""
+        """Whether each lies directly in one of its own name: a loop that pushes and never pops, or a recursion."""
         return (self.parents != NOTHING) & (self.name == self.name[self.parents])
 
     @functools.cached_property
     def series(self) -> Ints:
-        """The number of each one's thread and folded name together."""
+        """A number for each one's thread and folded name."""
         return coded(arrow(coded(arrow(self.threads))[1].astype(np.int64) * len(self.folded) + self.alike))[1]
 
     def repeating(self, chosen: Any) -> Any:
-        """Which are the outermost of those chosen whose series has FEWEST_STEPS of them or more: they may be steps."""
+        """Which of the chosen ranges may be steps: the outermost of those with FEWEST_STEPS or more in their series."""
         often = chosen & (np.bincount(self.series[chosen], minlength=len(chosen) + 1)[self.series] >= FEWEST_STEPS)
         return often & ~self.inside(often)
 
@@ -146,9 +143,9 @@ class Marks:
         return self.around(chosen, bool)
 
 
-def _told_apart(ranges: Marks) -> tuple[Sequence[str | None], Ints]:
-    """Names of ranges, and each one's place in them. Of more than FEWER_RANGES, names that count on far are one each:
-    every step with all that is in it would be a path of its own."""
+def _distinct_names(ranges: Marks) -> tuple[Sequence[str | None], Ints]:
+    """Names of ranges, and each range's position in them. Where there are more than FEWER_RANGES, names that differ in
+    numbers alone are one if there are many: else each step, with all that is in it, would be a path of its own."""
     if len(ranges.name) <= FEWER_RANGES:
         return ranges.texts, ranges.name
     alike = np.zeros(len(ranges.texts), np.int64)
@@ -162,33 +159,33 @@ def _told_apart(ranges: Marks) -> tuple[Sequence[str | None], Ints]:
     return tuple(numbered), place[ranges.name]
 
 
-_XLA, _IDS = re.compile(r"(?P<head>[\w ]+):?#(?P<said>\w+=.*)#"), re.compile(r",?\b\w*_id=\d+")
+_XLA, _IDS = re.compile(r"(?P<head>[\w ]+):?#(?P<about>\w+=.*)#"), re.compile(r",?\b\w*_id=\d+")
 
 
 def readable(name: str) -> str:
-    """A range's name; of XLA's (JAX's, TensorFlow's) what it is of, without ids: ``XlaModule jit_step`` of
+    """A range's name; of XLA's (JAX, TensorFlow) without ids: ``XlaModule jit_step`` for
     ``XlaModule:#hlo_module=jit_step,program_id=159#``."""
     if (match := _XLA.fullmatch(name)) is None:
         return name
-    said = _IDS.sub("", match["said"]).partition("=")[2]
-    return f"{match['head']} {said}" if said else match["head"]
+    about = _IDS.sub("", match["about"]).partition("=")[2]
+    return f"{match['head']} {about}" if about else match["head"]
 
 
 def counting(name: str) -> str:
-    """A range's name without what its step has of its own: ``step 20`` of ``step 20: 7 requests``, ``aten::linear`` of
-    ``aten::linear, seq = 3, op_id = 12`` (PyTorch); one that is a record (``{'mod': 'torch', …}``) is whole."""
+    """A range's name without the details of one step: ``step 20`` for ``step 20: 7 requests``, ``aten::linear`` for
+    ``aten::linear, seq = 3, op_id = 12`` (PyTorch). A record (``{'mod': 'torch', …}``) stays as it is."""
     head = name if name.startswith("{") else name.partition(": ")[0]
     return re.split(", (?:seq|op_id|sizes) = ", head, maxsplit=1)[0] if " = " in head else head
 
 
 def folded(name: str) -> str:
-    """A range's name for all that count on: ``step *``."""
+    """A range's name without details and numbers: ``step *``."""
     return re.sub(r"\d+", "*", counting(name))
 
 
 @once
 def marks(run: Run) -> Marks:
-    """The ranges; no rows without nsys."""
+    """The ranges of a run; no rows without nsys."""
     count, at = run.row_count("ranges"), 0
     starts, ends, threads = (np.empty(count, np.int64) for _ in range(3))
     depths, parents, domain, name, kind = (np.empty(count, np.int32) for _ in range(5))
@@ -227,8 +224,8 @@ class Calls:
 
     @functools.cached_property
     def nested(self) -> dict[int, Stretches]:
-        """Thread (its number) -> in which call it was when, the innermost, by the number of its name. The capture of a
-        CUDA graph is one call, named as its begin: what is launched in it does not run."""
+        """Thread (its number) -> the innermost call it was in, by the number of its name. The capture of a CUDA graph
+        is one call, named as its begin: what is launched in it does not run."""
         begin, end = (np.array([bool(of.match(name)) for name in self.names], bool)[self.name] for of in CAPTURE)
         thread, starts, ends, name = self.thread, self.starts, self.ends, self.name
         if not begin.any():
@@ -246,7 +243,7 @@ class Calls:
         return by_thread(thread[outermost], starts[outermost], ends[outermost], name[outermost])
 
     def of(self, table: str) -> Ints:
-        """Of each row of ``kernels`` or ``copies`` the call that started it; NOTHING where it was not traced."""
+        """The call that started each row of ``kernels`` or ``copies``; NOTHING where it was not traced."""
         return self.run.once(_started_by, table)
 
     def phases_of(self, calls: Ints) -> Ints:
@@ -254,7 +251,7 @@ class Calls:
         return self.within(calls, phases(self.run).threads)
 
     def within(self, calls: Ints, threads: Mapping[int, Stretches]) -> Ints:
-        """The label of what each call's thread was in when it was made, NOTHING in nothing. threads: as in Phases."""
+        """The label of the stretch that each call's thread was in, NOTHING outside all. threads: as in Phases."""
         rows = np.full(len(calls), NOTHING, np.int32)
         with_call = np.flatnonzero(calls != NOTHING)
         if threads and len(with_call):
@@ -293,7 +290,7 @@ def _started_by(run: Run, table: str) -> Ints:
 
 
 def _identities(run: Run, table: str) -> Iterator[tuple[int, Ints]]:
-    """Process and correlation id in one number, piece by piece with the row of its first."""
+    """Process and correlation id of each row, in one number: pieces of a table, each with its first row."""
     at = 0
     for piece in run.pieces(table, ("pid", "correlation")):
         yield at, numbers(piece["pid"]) << 32 | numbers(piece["correlation"]) & 0xFFFFFFFF
@@ -301,30 +298,30 @@ def _identities(run: Run, table: str) -> Iterator[tuple[int, Ints]]:
 
 
 def of_device(run: Run, table: str, device: int, *columns: str) -> Iterator[tuple[Any, ...]]:
-    """A GPU's kernels, or copies, in pieces: the call that started each; of a column of numbers these, of one of texts
-    the distinct ones, None behind them, and the place of each row's."""
+    """A GPU's kernels, or copies, in pieces: the call that started each row, then the columns. A column of numbers
+    comes as an array; one of texts as the distinct texts, None last, and the position of each row's among them."""
     by, at = calls(run).of(table), 0
     for piece in run.pieces(table, (*columns, "device")):
         rows, on_device = by[at : (at := at + piece.num_rows)], numbers(piece["device"]) == device
         if on_device.any():
             rows_here: Any = slice(None) if on_device.all() else np.flatnonzero(on_device)
-            found = [rows[rows_here]]
+            parts = [rows[rows_here]]
             for column in map(piece.column, columns):
                 values, of = (None, numbers(column)) if pa.types.is_integer(column.type) else coded(column)
-                found.append(of[rows_here] if values is None else (values, of[rows_here]))
-            yield tuple(found)
+                parts.append(of[rows_here] if values is None else (values, of[rows_here]))
+            yield tuple(parts)
 
 
 # How much of a program's trace each launch under ncu stands for
 
-CaseShape = tuple[str | None, Shape]  # with the case: a program has some where its launches were chosen by NVTX range
-NEAR = 2.0  # times as long, or as short, as on the profiled grid a kernel may take on another that this stands for
+CaseShape = tuple[str | None, Shape]  # case and shape; a program has cases where launches were chosen by NVTX range
+NEAR = 2.0  # largest ratio of a kernel's mean times on a grid and on the profiled grid that stands for it
 
 
 @dataclass(frozen=True)
 class StandsFor:
-    """Executions under nsys that a launch stands for: of its kernel with its grid and block, and with grids that were
-    not profiled and on which it takes about as long. Several launches of one grid and block share them."""
+    """The executions under nsys that a launch stands for: of its kernel on its grid and block, and on others that were
+    not profiled and take about as long. Several launches of one grid and block share them."""
 
     count: float
     total_us: float
@@ -335,8 +332,8 @@ class StandsFor:
 def stand_ins(
     times: Mapping[CaseShape, tuple[int, int]], profiled: Collection[CaseShape]
 ) -> dict[CaseShape, CaseShape]:
-    """Which profiled shape stands for each of a trace: itself, or of its kernel that with the nearest mean time. times:
-    count and ns of each shape of the trace. Beyond NEAR nothing stands for it."""
+    """Shape of a trace -> the profiled shape that stands for it: itself, or that of its kernel with the nearest mean
+    time, up to NEAR. times: count and ns of each shape of the trace."""
     timed = by_key(((each[0], each[1][0]), each) for each in profiled if each in times)
 
     def apart(one: CaseShape, other: CaseShape) -> float:
@@ -351,7 +348,7 @@ def stand_ins(
 
 @once
 def standing(run: Run) -> dict[int, StandsFor]:
-    """ncu's launch ID -> what it stands for; empty for a run whose iterations tell, and without a trace."""
+    """ncu's launch ID -> what it stands for; empty without a trace, and for runs whose iterations tell that."""
     if (run.cases and not (run.of_program or run.imported)) or not run.launches:
         return {}
     keys, traced = ["case", "kernel", "kernel_full", "grid", "block"], dict[CaseShape, tuple[int, int]]()
@@ -361,7 +358,7 @@ def standing(run: Run) -> dict[int, StandsFor]:
             traced[row["case"], shape(row)] = count + row["count"], ns + row["ns"]
     whole, by_launch = sum(ns for _, ns in traced.values()), dict[int, StandsFor]()
     alike = by_key(((launch.case, shape(launch)), launch.launch) for launch in run.launches)
-    # Of files that others made nobody chose the launches to stand for more than themselves.
+    # In imported files, nobody chose the launches to stand for other grids than theirs.
     chosen = ((each, by) for each, by in stand_ins(traced, alike).items() if each == by or run.of_program)
     for key, of in by_key((by, traced[each]) for each, by in chosen).items():
         count, ns = (sum(column) / len(alike[key]) for column in zip(*of, strict=True))
