@@ -188,6 +188,8 @@ def local(place: Path, env: Env) -> Path:
     done = run_fiprof("study", "small.toml", *on_page("local"), "--out", "local", "--no-documents", cwd=place, env=env)
     assert (done.returncode, done.stdout) == (0, "local\n"), done.stderr
     assert done.stderr.startswith("6 of 6 cases to measure, in 2 batches for 2 GPUs\n")
+    planned = run_fiprof("study", "small.toml", *on_page("local"), "--dry-run", "--out", "new", cwd=place, env=env)
+    assert "6 cases to measure, 0 done, 0 too large; 2 batches, 6 processes on 2 GPUs" in planned.stdout
     return place / "local"
 
 
@@ -300,6 +302,7 @@ def test_what_names_no_worker_is_refused(place: Path, env: Env, on: str, message
     without = {**env, "PATH": os.path.dirname(sys.executable)}
     done = run_fiprof("study", "small.toml", "--on", on, "--out", "none", cwd=place, env=without)
     assert done.returncode == 2 and f"fiprof: {message}" in done.stderr, done.stderr
+    assert not (place / "none").exists()
 
 
 def nvml(env: Env, **more: str) -> Env:

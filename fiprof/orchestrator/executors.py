@@ -9,8 +9,10 @@ import contextlib
 import functools
 import importlib
 import itertools
+import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,8 +24,9 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import json_file
 from fiprof.orchestrator.batches import JOBS, BatchOutcome, Job, measure
 from fiprof.orchestrator.process import Supervisor, ToolCommand
+from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.run_session import Bench
-from fiprof.orchestrator.tools import visible_gpus
+from fiprof.orchestrator.tools import count_gpus, visible_gpus
 from fiprof.text import count
 
 ASKING_S = 5.0  # between two questions to Slurm
@@ -66,7 +69,8 @@ def opened(on: Any, bench: Bench) -> Iterator[Workers]:
         every = visible_gpus()
         gpus = every[: int(words or len(every))]
         if not gpus or len(gpus) < int(words or 0):
-            raise FiprofError(f"--on {on}: {count(len(every), 'GPU')} visible here", "local takes all", exit_code=2)
+            visible = len(every) if os.environ.get("CUDA_VISIBLE_DEVICES") else count_gpus()
+            raise FiprofError(f"--on {on}: {count(visible, 'GPU')} visible here", "local takes all", exit_code=2)
         supervisor, number = Supervisor(stopping=bench.executor.stopping), itertools.count()
 
         def hand_out(job: Job) -> Any:
@@ -84,6 +88,12 @@ def opened(on: Any, bench: Bench) -> Iterator[Workers]:
             yield Workers(functools.partial(executor.submit, measure), len(workers) or None)
     else:
         raise FiprofError(f"--on {on} names nothing that measures", f"it takes {KINDS}", exit_code=2)
+
+
+def known(on: Any) -> Workers:
+    """What is known of them, without a use of one. Raises as :func:`opened`, before anything is made."""
+    with tempfile.TemporaryDirectory() as scratch, opened(on, Bench(Archive(Path(scratch)))) as workers:
+        return workers
 
 
 def dask(on: str) -> Any:

@@ -48,29 +48,31 @@ def command(
     """
     from pathlib import Path
 
-    from fiprof.orchestrator import batches, study
+    from fiprof.orchestrator import batches, executors, study
     from fiprof.orchestrator.locks import folder_lock
     from fiprof.orchestrator.tools import gpu_state, visible_gpu
     from fiprof.text import count
 
     definition = study.load(name, quick=quick)
     folder = Path(out) if out else definition.folder(archive.root)
-    if on and (gpu is not None or dry_run):
-        remedy = "--on takes CUDA_VISIBLE_DEVICES; --dry-run lists what one GPU would measure"
-        raise FiprofError("--on goes with neither --gpu nor --dry-run", remedy, exit_code=2)
+    if on and gpu is not None:
+        raise FiprofError("--on does not go with --gpu", "--on takes CUDA_VISIBLE_DEVICES", exit_code=2)
     if dry_run:
         done = study.measured(definition, folder)
         cases = definition.only(options.split(only))
         missing = [case for case in cases if case.id not in done]
         most, costs = definition.settings.batch_cases, study.entries(definition)
-        skipped = batches.too_large((costs[case.id] for case in missing), gpu_state(visible_gpu(gpu)))
-        dealt = batches.deal(missing, batches.groups(definition.cases, most), 1, most)
+        workers = executors.known(on)
+        boards = workers.boards or max(-(-len(missing) // most), 1)
+        state = gpu_state(visible_gpu(gpu)) if workers.here else {}
+        skipped = batches.too_large((costs[case.id] for case in missing), state)
+        dealt = batches.deal(missing, batches.groups(definition.cases, most if workers.alone else 0), boards, most)
         fitted = [fitting for batch in dealt if (fitting := [case for case in batch if case.id not in skipped])]
         output.data(
             f"{definition.title}: {count(len(missing) - len(skipped), 'case')} to measure, "
             f"{len(cases) - len(missing)} done, {len(skipped)} too large; "
-            f"{count(len(fitted), 'batch', 'batches')}, {3 * len(fitted)} processes on the GPU, "
-            f"into {folder}"
+            f"{count(len(fitted), 'batch', 'batches')}, {3 * len(fitted)} processes on "
+            f"{'the GPU' if boards == 1 else count(boards, 'GPU')}, into {folder}"
         )
         for number, batch in enumerate(fitted, 1):
             output.data(f"\nbatch {number}: {study.label(batch)}: one plain, one nsys, one ncu process")
