@@ -1,5 +1,6 @@
 """``fiprof trend`` as tables and as a page: a line for each case or kernel on a GPU, and where its level changed."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from statistics import median
@@ -93,18 +94,19 @@ def page(
     """The page: each line as a chart with its changes, those that changed most first. command: that asks for it. lead,
     library: as ``report_html`` takes them."""
     label, value = _labels(trends), metric_column(metric)
+    what = re.split(r"[,:;.]( |$)", value.meaning)[0]  # the key is for programs
     caption = "A point a run; the line is the median of a level; dashed where it changed."
     views = []
     for line in trends[:MOST_LINES]:
         run = line.rows[0]
         facts = (run["gpu"], run["uuid"], run["driver"] and f"driver {run['driver']}", line.conditions)
         name = " · ".join(filter(None, (label(run["case"]), run["kernel"] and short_kernel(run["kernel"]), _gpu(run))))
-        chart = Chart(f"{metric} over time", partial(_figure, line, value), caption)
+        chart = Chart(f"{what} over time", partial(_figure, line, value), caption)
         texts = {"title": name, "summary": (", ".join(filter(None, facts)),), "charts": (chart,)}
         views.append(view_of(_change_columns(value), _changes(line), **texts))
     views.append(View(title="How changes are found", summary=_notes(trends)))
     meaning, asked = escape_markdown(value.meaning), Markdown(f"Command: {code_span(command)}")
-    title, report = f"Trend of {metric}", Document(views[0], tuple(views))
+    title, report = f"Trend: {what}", Document(views[0], tuple(views))
     return report_html(report, title, lead=(*lead, meaning, asked), library=library)
 
 
