@@ -696,8 +696,10 @@ class _Gpu:
         first = max(saved, key=lambda each: each[1])[2]
         bound, size = min(sum(each[0] for each in saved), 100.0), sum(each[1] for each in saved)
         measured = bound if all(step.measured_pct is not None for *_, step in saved) else None
-        said = first._replace(of=TimeOf.PROGRAM, bound_source=None, measured_pct=measured)
-        return said._replace(bound_pct=bound, estimate_pct=size if size < bound else None)
+        of_program = first._replace(of=TimeOf.PROGRAM, bound_source=None, measured_pct=measured)
+        if all(step.bound_pct is step.size_pct is step.measured_pct is None for *_, step in saved):
+            return of_program
+        return of_program._replace(bound_pct=bound, estimate_pct=size if size < bound else None)
 
     def _of_ranks(self) -> tuple[float, float]:
         """Waiting for other ranks in collectives. Returns its ns, and for how long these communicated alone."""

@@ -35,10 +35,17 @@ def tell(steps: Sequence[ServerStep], requests: Sequence[Request], least_ms: flo
     single = {step.place for step in sorted(filter(_rank, steps), key=lambda step: -_rank(step))[:MOST_SINGLE]}
     often = {name: float(np.median(each)) for name, each in pieces.items() if len(each) > OFTEN}
     whole = sums_by_key((step.group, step.ms) for step in steps)
+    # What comes seldom between steps, and takes as long as one of them, is told too: a second prompt between tokens.
+    others = [step for step in steps if step.repeats or len(pieces[step.group]) <= OFTEN]
+    between = {
+        step.place
+        for before, step, after in zip(others, others[1:], others[2:], strict=False)
+        if not step.repeats and before.repeats and after.repeats and step.ms >= min(before.ms, after.ms)
+    }
     shown = [
         step
         for step in steps
-        if step.place in single
+        if step.place in single | between
         or (whole[step.group] if step.repeats else step.ms) >= max(least_ms, OFTEN * often.get(step.group, 0.0))
     ]
     lines, slow_before = list[Row](), dict[Any, str]()

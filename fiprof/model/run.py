@@ -7,7 +7,7 @@ import os
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
@@ -152,7 +152,9 @@ class Run:
 
     @functools.cached_property
     def manifest(self) -> Manifest:
-        manifest = manifests.read_manifest(self.path)
+        """With the folder's name, by which commands find it, where somebody renamed that."""
+        manifest, name = manifests.read_manifest(self.path), self.path.resolve().name
+        manifest = manifest if name.startswith(".") else replace(manifest, name=name)
         return decode(manifest.to_json(), Manifest) if self.leaving else manifest
 
     @functools.cached_property

@@ -81,8 +81,10 @@ def summary(what: Comm) -> str:
         sentences.append(say(words, doing=_doing(cause), time=time_words(cause[doing]), share=share))
     once = max(what.causes, key=lambda row: row["doing_us"] - row["recurring_us"])
     if recurs and (time := once["doing_us"] - once["recurring_us"]) >= TELLING * latest[delay]:
-        words = "Left out, for it does not recur: {time} of rank {rank}, {doing}."
-        sentences.append(say(words, time=time_words(time), rank=once["rank"], doing=_doing(once)))
+        rank = next(row for row in what.ranks if row["rank"] == once["rank"])
+        every = time_words(rank["delay_us"] - rank["recurring_us"])
+        words = "Left out, for it does not recur: {every} of rank {rank}, of it {doing} {time}."
+        sentences.append(say(words, every=every, time=time_words(time), rank=once["rank"], doing=_doing(once)))
     return " ".join(sentences)
 
 

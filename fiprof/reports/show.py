@@ -26,7 +26,10 @@ MOST_ROWS = 20  # groups of like launches, and cases, that people are shown
 RANK = (Column("rank", "rank"),)
 TIMED = (*TIMES, Column("nsys_spread", "spread", spec=".1%"), Column("grid", "grid"), Column("block", "block"))
 IN_LOOP = Column("case_dram_floor_pct", "in loop", "DRAM %", ".0f")
-"""Beside ncu's cold launch, which leaves a part of what it writes in L2."""
+IN_LOOP_NOTE = (
+    "in loop: the least bytes over the time of an iteration in a loop, of DRAM's peak, where that is more than ncu's: "
+    "what ncu's single launch writes may stay in L2."
+)
 OVERVIEW = (
     *TIMES,
     measured("sm_throughput_pct", "SM", spec=".0f"),
@@ -209,7 +212,8 @@ def document(
         """A row a launch, its case's figures under ``case_…``; a case without launches has a row of its own."""
         launched = {item.case for item in figures.launches}
         bare = [LaunchFigures(NotCounted(case.id, run.labels(case.id))) for case in figures.cases]
-        own = [key for key in dict.fromkeys([*FIGURES, *QUANTITIES]) if key != "rank" or by_rank]
+        others = {"rank": by_rank, **dict.fromkeys(of_case(None), False)}
+        own = [key for key in dict.fromkeys([*FIGURES, *QUANTITIES]) if others.get(key, True)]
         rows = [
             {**{key: item[key] for key in own}, **of_case(item.case)}
             for item in (*figures.launches, *(each for each in bare if each.case not in launched))
@@ -236,7 +240,8 @@ def document(
         def cell(item: LaunchFigures, key: str) -> Value:
             return titles.get(item.launch) if key == "limit" else _figure(item, key)
 
-        shown.append(_table(shown_groups, columns, title, HOW_TIMED, cell=cell))
+        notes = [IN_LOOP_NOTE] if any(group.shown[IN_LOOP.key] is not None for group in shown_groups) else []
+        shown.append(_table(shown_groups, columns, title, HOW_TIMED, *notes, cell=cell))
     if "times" in shown_sections and figures.cases:
         title = "Cases: the least work and bytes that the algorithm needs, over the time"
         note = "The time is ncu's, or nsys's without it. A roof is the peak at the measured clock. "
@@ -257,11 +262,14 @@ def _table(groups: Sequence[Group], columns: Sequence[Column], title: str, *note
 
 def _memory(groups: Sequence[Group]) -> Iterator[View]:
     title = "Memory: use in % of peak, and caches"
+    notes = [IN_LOOP_NOTE] if any(group.shown[IN_LOOP.key] is not None for group in groups) else []
     yield _table(
         groups,
         MEMORY,
         title,
-        "SM, L1, L2, DRAM: of each the part that is busiest by ncu's throughput (L1 while it is active).",
+        "SM, L1, L2, DRAM: of each the part that is busiest, of those that ncu's report shows (L1 while it is active); "
+        "ncu's own L2 throughput, l2_throughput_pct, may be of another part.",
+        *notes,
     )
 
     def collected(columns: Sequence[Column]) -> bool:

@@ -34,7 +34,8 @@ class QuotedRule(NamedTuple):
 
 
 RULES = csv_rows(Path(__file__).with_name("ncu_rules.csv"))
-"""ncu's rules: the parts and kinds of verdict that each is about; or why it is never a step."""
+"""ncu's rules: the parts and kinds of verdict that each is about, and where what it says of a launch begins; or why it
+is never a step."""
 CONFLICT_RULES = ("SharedMemoryConflicts", "UncoalescedSharedAccess")
 BALANCE_RULES = ("LaunchConfiguration", "WorkloadImbalance")
 SECTOR_RULES = ("MemoryCacheAccessPattern", "UncoalescedGlobalAccess")
@@ -45,7 +46,9 @@ def by_launch(run: Run) -> Mapping[int, tuple[QuotedRule, ...]]:
 
     def quoted(row: dict[str, Any]) -> QuotedRule:
         texts = {name: row[name] or "" for name in ("section", "rule", "kind", "message")}
-        return QuotedRule(**{**row, **texts, "message": _beginning(texts["message"])})
+        begins = RULES.get(texts["rule"], {}).get("begins", "")
+        own = texts["message"][max(texts["message"].find(begins), 0) :]
+        return QuotedRule(**{**row, **texts, "message": _beginning(own)})
 
     columns = ("section", "rule", "kind", "message", "speedup_kind", "speedup_pct")
     return run.by_launch("rules", columns, lambda rows: tuple(map(quoted, rows)))

@@ -116,6 +116,11 @@ class Step(NamedTuple):
         return not known and self.bound_pct is not None and self.bound_pct >= thresholds.UNINFORMATIVE
 
     @property
+    def at_bound(self) -> bool:
+        """Whether the estimate is no less than the bound, and so says nothing more."""
+        return self.estimate_pct is not None and self.bound_pct is not None and self.estimate_pct >= self.bound_pct
+
+    @property
     def of_kernels(self) -> bool:
         """Whether it is of more kernels than the launch's own, and its bound the launch's part of them."""
         return self.of in (TimeOf.KERNELS, TimeOf.ITERATION_KERNELS)
@@ -410,10 +415,10 @@ def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:
 
 
 def with_steps(rules: tuple[QuotedRule, ...], advised: tuple[Step, ...]) -> tuple[QuotedRule, ...]:
-    """The rules, with a reason for those that are about the limit and yet no step rests on."""
+    """The rules, with a reason for those that no step rests on."""
     taken = {rule.rule for each in advised for rule in each.rules}
-    better = finding("better_steps", "the steps above save more")
-    return tuple(rule if rule.rejected or rule.rule in taken else rule._replace(rejected=better) for rule in rules)
+    better = finding("better_steps", "the steps above come first")
+    return tuple(rule._replace(rejected=None if rule.rule in taken else rule.rejected or better) for rule in rules)
 
 
 def _launch(s: LaunchContext, _: Part | None) -> Iterator[Step]:
