@@ -492,6 +492,8 @@ def test_wrong_sides() -> None:
     no_sides = ("", "nonsense", "git:", "env:A", "env:1A=2", "params:x", "git:a,git:b", "program:")
     for side in (*no_sides, "case:decode,params:batch=1", "program:true", "case:decode", "params:nosuch=1"):
         assert invoke("compare", "--measure", "here", side, "--kernel", "decode", "--dry-run")[0] == 2, side
+    for ref, status in ("git:no-such-commit", 1), ("git:HEAD", 0):
+        assert invoke("compare", "--measure", "here", ref, "--kernel", "decode", "--dry-run")[0] == status, ref
 
 
 def test_each_side_is_profiled_to_explain_the_difference(faked: Fiprof, tmp_path: Path) -> None:

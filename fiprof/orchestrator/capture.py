@@ -24,7 +24,7 @@ from fiprof.orchestrator.locks import folder_lock
 from fiprof.orchestrator.process import INPUT, PassOn, Supervisor, ToolCommand
 from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
 from fiprof.orchestrator.run_session import Bench, FinishedRun, RunSession
-from fiprof.orchestrator.tools import visible_gpus
+from fiprof.orchestrator.tools import Tool, visible_gpus
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # the name of a session: what nsys takes, and a file's name
 CAPTURE = ".capture"  # of the folder that is there while a session is traced
@@ -62,9 +62,7 @@ def serve(
     with file_errors(record):
         record.parent.mkdir(parents=True, exist_ok=True)
     write_whole(record, json.dumps(served).encode())
-    options = (*nsys.program_trace(nsys_tool.version, request), *request.nsys_args)
-    argv = (str(nsys_tool.path), "launch", f"--session-new={name}", *options, *request.program)
-    command = ToolCommand("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on), reads=INPUT)
+    command = session_command(request, name, nsys_tool, pass_on)
     stop = ToolCommand("nsys-stop", (str(nsys_tool.path), "stop", f"--session={name}"), record.with_suffix(".stop"))
 
     ending = threading.Event()
@@ -92,6 +90,22 @@ def serve(
     return finished.exit_status
 
 
+def session_command(request: ProfileRequest, name: str, tool: Tool, pass_on: PassOn) -> ToolCommand:
+    """The program under an nsys that waits to be asked. name: of the session."""
+    options = (*nsys.program_trace(tool.version, request), *request.nsys_args)
+    argv = (str(tool.path), "launch", f"--session-new={name}", *options, *request.program)
+    log = _record(name).with_suffix(".log")
+    return ToolCommand("session", argv, log, pass_on=nsys.ProgramOutput(pass_on), reads=INPUT)
+
+
+def window_commands(commands: ExportCommands, name: str) -> tuple[ToolCommand, ToolCommand]:
+    """How the trace of a session begins and ends."""
+    tool, report = str(commands.tools["nsys"].path), commands.path / layout.NSYS_REPORT
+    begin = ("start", f"--session={name}", f"--output={report}", "--force-overwrite=true", *nsys.NO_SAMPLING)
+    stop = commands.command("nsys", (tool, "stop", f"--session={name}"), makes=(report,))
+    return commands.command("nsys-start", (tool, *begin)), stop
+
+
 def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest | None = None) -> FinishedRun:
     """Trace a session's program for some seconds, into a new run folder.
 
@@ -112,10 +126,7 @@ def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest 
         commands = ExportCommands(folder.path, {"nsys": tool}, STOP_S)
         with session.ending_in_order():
             with session.collecting():
-                session_name = f"--session={name}"
-                begin = ("start", session_name, f"--output={report}", "--force-overwrite=true", *nsys.NO_SAMPLING)
-                start = commands.command("nsys-start", (str(tool.path), *begin))
-                stop = commands.command("nsys", (str(tool.path), "stop", session_name), makes=(report,))
+                start, stop = window_commands(commands, name)
                 report.parent.mkdir()  # nsys writes the report when the program ends, should that be first
                 with session.run(start) as (finished, log):
                     if finished.exit_status:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,12 +138,13 @@ def tools_for_show(names: Iterable[str]) -> dict[str, Tool]:
     return tools
 
 
-def print_commands(commands: Iterable[process.ToolCommand]) -> None:
-    """Commands as one would type them, for ``--dry-run``."""
+def print_commands(commands: Iterable[process.ToolCommand], shown: Callable[[str], str] = str) -> None:
+    """Commands as one would type them, for ``--dry-run``. shown: of a line what is printed."""
     for each in commands:
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())
         target = f" > {shlex.quote(str(each.stdout))}" if each.stdout else ""
-        output.data(f"# {each.step}\n{assignments}{' ' if assignments else ''}{shlex.join(each.argv)}{target}")
+        line = f"# {each.step}\n{assignments}{' ' if assignments else ''}{shlex.join(each.argv)}{target}"
+        output.data(shown(line))
 
 
 def conclude(result: FinishedRun, next_: Sequence[str], *, to_stderr: bool = False, program_status: int = 0) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -204,9 +205,11 @@ def settings_and_cases(words: dict[str, Any]) -> tuple[dict[str, Any], list[Case
 
 
 def print_processes(request: CompareRequest, archive: Archive) -> None:
-    """Print the processes in the order of time; nothing is started."""
-    from fiprof.orchestrator.compare import SideCommands
+    """Print the processes in the order of time; nothing is started. Raises FiprofError for an unknown commit."""
+    from fiprof.orchestrator.compare import SideCommands, check_out
 
     path = archive.root / f"DATE-{request.label}"
-    checkouts = {"A": None, "B": None}
-    print_commands(SideCommands(path, {}, request.timeout_s, request, Path("SCRATCH"), checkouts).all())
+    with tempfile.TemporaryDirectory() as files:
+        checkouts = {letter: check_out(request.side(letter), Path(files).resolve() / letter) for letter in "AB"}
+        of_sides = SideCommands(path, {}, request.timeout_s, request, Path(files).resolve(), checkouts).all()
+        print_commands(of_sides, lambda text: text.replace(str(Path(files).resolve()), "SCRATCH"))

@@ -52,7 +52,7 @@ def command(
     The program is run twice; its output and exit status are those of the run under nsys. What stands in a file or
     comes through a pipe is read by both; from a terminal neither reads. The run folder's path goes to standard error.
     """
-    from fiprof.orchestrator.capture import serve
+    from fiprof.orchestrator.capture import serve, session_command, window_commands
     from fiprof.orchestrator.choosing import Filter
     from fiprof.orchestrator.commands import ProfileRequest, ProgramCommands
     from fiprof.orchestrator.profile import profile
@@ -64,6 +64,11 @@ def command(
     if dry_run:
         folder = archive.root / f"DATE-{request.label}"
         commands = ProgramCommands(folder, tools_for_show(("nsys", "ncu")), request.timeout_s, request, pass_on)
+        if session or request.keep_running:
+            name = session or "NAME"
+            window = (*window_commands(commands, name), commands.trace_export()) if request.keep_running else ()
+            print_commands((session_command(request, name, commands.tools["nsys"], pass_on), *window))
+            return 0
         print_commands((commands.trace(), commands.trace_export()))
         for number, part in enumerate(request.parts) if "ncu" in request.tools else ():
             pages = (commands.page("raw", number), commands.page("details", number))
