@@ -317,8 +317,7 @@ def evaluate(run: Run) -> list[Check]:
 
 
 def compute(run: Run) -> pa.Table:
-    """The table ``checks``, made of the run's tables, baseline and manifest. ``passed`` is null for a check that lacks
-    something."""
+    """The table ``checks``, made of the run's tables, baseline and manifest; ``passed`` is null for lack of these."""
     rows = [
         {**vars(check), "values": json.dumps({name: plain(value) for name, value in check.values.items()})}
         for check in evaluate(run)

@@ -1,10 +1,9 @@
 """Communication kernels of all ranks, matched: the n-th collective of a communicator on each of its ranks.
 
-NCCL demands that every rank calls a communicator's collectives in the same order, so the n-th kernel of a communicator
+NCCL requires that every rank calls a communicator's collectives in the same order, so the n-th kernel of a communicator
 on one rank is the n-th on the others. Communicators and bytes are in the payloads of NCCL's NVTX ranges, which
-``nsys export --include-json=true`` writes. Without them kernels of one name and stream are taken for those of one
-communicator, and ranks whose kernels do not overlap are taken apart: a collective ends nowhere before it has begun
-everywhere.
+``nsys export --include-json=true`` writes. Without them, kernels of one name and stream are taken for one
+communicator's, of the ranks whose kernels overlap: a collective ends on no rank before it has begun on all.
 """
 
 import re
@@ -59,7 +58,7 @@ _NAMES = {
 
 
 def op_of(name: str) -> Op:
-    """What a kernel, or a call of NCCL, does by its name."""
+    """The operation of a kernel, or of a call of NCCL, by its name."""
     plain = name.replace("_", "").lower()
     return next((op for op, words in _NAMES.items() if any(re.search(word, plain) for word in words)), Op.OTHER)
 
@@ -76,7 +75,7 @@ class Kernels:
     names: tuple[str, ...]
     grid: Ints  # blocks: NCCL's channels
     thread: Ints  # that launched it, see :func:`thread_keys`; UNKNOWN where the call was not traced
-    called: Ints  # when
+    called: Ints  # when it launched it
     op: Ints  # position in OPS
     communicator: Ints  # NCCL's number modulo 2^62; UNKNOWN without
     bytes: Ints  # of this rank's message
@@ -116,43 +115,44 @@ def communication(run: Run) -> tuple[Kernels, Bools]:
         bytes=unknown,
         peer=unknown,
     )
-    # Nodes of a graph share the call that launched it: a range around that tells nothing of each.
+    # Nodes of a graph share the call that launched it: NCCL's range around that call is not about one of them.
     _, place, times = np.unique(call, return_inverse=True, return_counts=True)
     by_nccl = np.array(["nccl" in text.lower() for text in texts], bool)[name[rows]]
     return _with_calls(run, kernels, has_call & (times[place] == 1) & by_nccl), chosen
 
 
 def texts_of(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
-    """The texts of a column of categories, the last of them empty for null, and which each row has."""
+    """The distinct texts of a column, the last one "" for null, and the position of each row's among them."""
     texts, codes = coded(column)
     return [text or "" for text in texts], codes.astype(np.int64)
 
 
 def _with_calls(run: Run, kernels: Kernels, looked_up: Bools) -> Kernels:
-    """What NCCL's calls say of some of the kernels: the call that launched it, or those of a group.
+    """The kernels with what NCCL's calls say of those ``looked_up``: of the call that launched it, or of a group's
+    calls.
 
-    A group's kernel is launched when the group ends: the calls since the thread's last launch belong to it. Of a group
-    that took several kernels nobody knows which did what.
+    A group's kernel is launched when the group ends: the calls since the thread's last launch belong to it. Where a
+    group launched several kernels, it is not known which call is whose.
     """
     if not run.row_count("ranges") or not looked_up.any():
         return kernels
-    ranges, (said, which) = marks(run), texts_of(run.table("ranges", ["payload"])["payload"])
-    payloads = [payload(text) for text in said]
+    ranges, (texts, which) = marks(run), texts_of(run.table("ranges", ["payload"])["payload"])
+    payloads = [payload(text) for text in texts]
     size = np.array([each.get(BYTES, UNKNOWN) for each in payloads])
     by_nccl = np.array([domain == NCCL_DOMAIN for domain in ranges.domains], bool)[ranges.domain]
-    ours = np.flatnonzero(by_nccl & (size != UNKNOWN)[which])
-    ours = ours[np.argsort(ranges.starts[ours], kind="stable")]
-    which, start, end = which[ours], ranges.starts[ours], ranges.ends[ours]
+    of_calls = np.flatnonzero(by_nccl & (size != UNKNOWN)[which])
+    of_calls = of_calls[np.argsort(ranges.starts[of_calls], kind="stable")]
+    which, start, end = which[of_calls], ranges.starts[of_calls], ranges.ends[of_calls]
     owners = np.array(
         [each.get(COMMUNICATOR, UNKNOWN) & LARGEST if COMMUNICATOR in each else UNKNOWN for each in payloads]
     )
     peers = np.array([each.get(PEER, UNKNOWN) for each in payloads])
-    known, name = np.unique(ranges.name[ours], return_inverse=True)
-    names = [ranges.texts[each] or "" for each in known]
+    distinct, name = np.unique(ranges.name[of_calls], return_inverse=True)
+    names = [ranges.texts[each] or "" for each in distinct]
     ops = np.array([OPS.index(op_of(text)) for text in names])
     end = np.where(end == MISSING, FOREVER, end)
     fields = {field: getattr(kernels, field).copy() for field in ("op", "communicator", "bytes", "peer")}
-    for each, rows in split(ranges.threads[ours]):
+    for each, rows in split(ranges.threads[of_calls]):
         of_thread = np.flatnonzero(looked_up & (kernels.thread == each))
         of_thread = of_thread[np.argsort(kernels.called[of_thread], kind="stable")]
         begins, stops, of = start[rows], end[rows], which[rows]
@@ -160,8 +160,8 @@ def _with_calls(run: Run, kernels: Kernels, looked_up: Bools) -> Kernels:
         first = np.append(0, last[:-1])
         inside = (last > 0) & (stops[last - 1] >= kernels.called[of_thread])
         first = np.where(inside, last - 1, first)
-        sure = (last > first) & np.append(last[1:] > first[1:], True)
-        of_thread, first, last = of_thread[sure], first[sure], last[sure]
+        has_own = (last > first) & np.append(last[1:] > first[1:], True)
+        of_thread, first, last = of_thread[has_own], first[has_own], last[has_own]
 
         def same(values: Ints, first: Ints = first, last: Ints = last) -> Bools:
             changes = np.append(0, np.cumsum(values[1:] != values[:-1]))
@@ -182,9 +182,9 @@ def _with_calls(run: Run, kernels: Kernels, looked_up: Bools) -> Kernels:
 
 
 SAME_TIME_NS = 50_000
-"""Clocks of two GPUs of a machine differ by less: ends of a two-GPU all-reduce were seen 12 µs apart (H200)."""
+"""More than the clocks of two GPUs of a machine differ: ends of a two-GPU all-reduce were seen 12 µs apart (H200)."""
 HEAD = 64  # first kernels of a rank, by which the offset of its clock is found
-OVERLAPPING = 0.95  # share of the collectives in which two ranks of one communicator overlap at least
+OVERLAPPING = 0.95  # smallest share of the collectives in which two ranks of one communicator overlap
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Matched:
     ranks: tuple[int, ...]  # of the columns
     index: Ints  # position of each rank's kernel among the kernels; UNKNOWN for none
     number: Ints  # which collective of its communicator, from 0
-    alone: Ints  # kernels that no partner was found for, or known for, positions
+    alone: Ints  # positions of the kernels without a partner
     expected: Bools  # which ranks take part in the collective's communicator
 
     @property
@@ -210,21 +210,21 @@ class Matched:
 
 
 def match(kernels: Kernels, ranks: Ranks, local: Mapping[tuple[int, int], int]) -> Matched:
-    """The kernels of all ranks, matched. local: (rank, communicator) -> its number there, where that is known."""
+    """The kernels of all ranks, matched. local: as :func:`local_ranks` gives it."""
     columns = tuple(rank.rank for rank in ranks.all)
     nothing = np.empty((0, len(columns)), np.int64)
     blocks, numbers, expected, alone = [nothing], [nothing[:, 0]], [nothing.astype(bool)], [nothing[:, 0]]
-    for members, by_payload in _keys(kernels, columns, local):
+    for members, by_payload in _matchable(kernels, columns, local):
         of_rank = {column: members[kernels.rank[members] == rank] for column, rank in enumerate(columns)}
         of_rank = {column: positions for column, positions in of_rank.items() if len(positions)}
         partners = by_payload or len(columns) == 2 or OPS[kernels.op[members[0]]] is not Op.SEND_RECV
         if len(of_rank) < 2 or not partners:
             alone.append(members)
             continue
-        whole, rest = _in_columns(kernels, of_rank, len(columns))
+        whole, rest = _aligned(kernels, of_rank, len(columns))
         alone += rest
-        sure = by_payload or OPS[kernels.op[members[0]]] is Op.SEND_RECV
-        for group in [sorted(of_rank)] if sure else _together(kernels, whole, sorted(of_rank), ranks):
+        one_group = by_payload or OPS[kernels.op[members[0]]] is Op.SEND_RECV
+        for group in [sorted(of_rank)] if one_group else _communicators(kernels, whole, sorted(of_rank), ranks):
             part = np.full_like(whole, UNKNOWN)
             part[:, group] = whole[:, group]
             matched = (part != UNKNOWN).sum(axis=1) > 1
@@ -239,10 +239,10 @@ def match(kernels: Kernels, ranks: Ranks, local: Mapping[tuple[int, int], int]) 
     return Matched(kernels, columns, index[order], number, np.concatenate(alone), expecting)
 
 
-def _keys(
+def _matchable(
     kernels: Kernels, columns: Sequence[int], local: Mapping[tuple[int, int], int]
 ) -> Iterator[tuple[Ints, bool]]:
-    """Positions of the kernels that are matched with each other, by start, and whether NCCL told so."""
+    """Positions of kernels that may be matched with each other, by start, and whether that is by NCCL's payloads."""
     p2p = kernels.op == OPS.index(Op.SEND_RECV)
     who = zip(kernels.rank[p2p].tolist(), kernels.communicator[p2p].tolist(), strict=True)
     own_rank = np.array([local.get((rank, owner), rank) for rank, owner in who], np.int64)
@@ -263,11 +263,11 @@ def _keys(
         yield members, bool(has_payload[members[0]])
 
 
-def _in_columns(kernels: Kernels, of_rank: Mapping[int, Ints], columns: int) -> tuple[Ints, list[Ints]]:
+def _aligned(kernels: Kernels, of_rank: Mapping[int, Ints], columns: int) -> tuple[Ints, list[Ints]]:
     """The n-th kernels of the ranks in a row, a column a rank; and those that are left over.
 
-    Ranks with as many kernels are matched by their order. Of one that has fewer, each goes to the kernel of the rank
-    with most that ends when it does, by an offset of the clocks that is followed from one to the next.
+    Ranks with as many kernels are matched by order. Each kernel of a rank with fewer goes to the row of the kernel of
+    the fullest rank that ends when it does, by an offset of the clocks that is corrected from one to the next.
     """
     fullest = max(of_rank, key=lambda column: len(of_rank[column]))
     whole = np.full((len(of_rank[fullest]), columns), UNKNOWN, np.int64)
@@ -292,8 +292,8 @@ def _in_columns(kernels: Kernels, of_rank: Mapping[int, Ints], columns: int) -> 
     return whole, rest
 
 
-def _together(kernels: Kernels, whole: Ints, columns: Sequence[int], ranks: Ranks) -> list[list[int]]:
-    """The columns by communicator, where NCCL did not tell: those whose kernels overlap nearly always."""
+def _communicators(kernels: Kernels, whole: Ints, columns: Sequence[int], ranks: Ranks) -> list[list[int]]:
+    """Columns that are of one communicator, without payloads: those whose kernels overlap nearly always."""
 
     def overlap(column: int, other: int) -> bool:
         both = (whole[:, column] != UNKNOWN) & (whole[:, other] != UNKNOWN)
@@ -317,12 +317,12 @@ def _together(kernels: Kernels, whole: Ints, columns: Sequence[int], ranks: Rank
 
 
 SYMMETRIC = (Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER)
-"""They end on all ranks nearly together; NCCL's barriers are all-reduces."""
+"""Operations that end on all ranks at nearly the same time; NCCL's barriers are all-reduces."""
 
 
 @once
 def trace_clocks(run: Run) -> tuple[Clock, ...]:
-    """The clock of every other trace that symmetric collectives tie to the first, or to one that is tied to it."""
+    """The clocks of other traces that symmetric collectives tie to the first one's, directly or by others."""
     ranks = ranks_of(run)
     if len(set(ranks.files.values())) < 2:
         return ()
@@ -348,7 +348,7 @@ def trace_clocks(run: Run) -> tuple[Clock, ...]:
 
 
 def local_ranks(run: Run, ranks: Ranks) -> dict[tuple[int, int], int]:
-    """(Rank, communicator) -> its number in the communicator, by what NCCL says when it sets one up."""
+    """(Rank, communicator) -> the rank's number in it, by the payloads of NCCL's set-up."""
     of_process = {rank.pid: rank.rank for rank in ranks.all}
     return {
         (of_process[pid], setup[COMMUNICATOR] & LARGEST): setup[RANK]

@@ -1,7 +1,7 @@
-"""Requests of a server, by what its ranges and marks say: when each arrived, was admitted, had its tokens, ended.
+"""Requests of a server, by its ranges and marks: when each arrived, was admitted, had its tokens and ended.
 
-A step's range says of its batch in numbers what the scheduler decided (:func:`says`); marks (``r3 first token``) or
-ranges (``request 3``) say when a request came and went. Between, its tokens follow from the steps that it was in.
+A step's range describes its batch in numbers (:func:`says`); marks (``r3 first token``) or ranges (``request 3``) say
+when a request came and went. Its tokens in between follow from the steps that it was in.
 """
 
 import re
@@ -22,14 +22,14 @@ from fiprof.model.arrays import Floats
 from fiprof.model.finding import Finding, Wording, finding
 from fiprof.model.spans import split
 
-Said = dict[str, int | tuple[str, ...]]  # word -> its number, or the requests that follow it
-Rate = tuple[float, Finding]  # GB/s, and where from
+Said = dict[str, int | tuple[str, ...]]  # word of a range's text -> its number, or the requests that follow it
+Rate = tuple[float, Finding]  # GB/s, and its source
 _ID = re.compile(r"\b(?:r|req|request|seq|rid)[ _#-]?(\d+)\b", re.IGNORECASE)
 _REQUEST = re.compile(r"(?:request|req|generate)\b", re.IGNORECASE)
 """Beginning of the name of a range that is a request."""
 _PREFILL = ("prefill", "prefill_tokens", "context_tokens", "ctx_tokens", "ctx_tkns", "extend", "context", "ctx_reqs")
 _DECODE = ("decode", "decode_requests", "generation", "gen_reqs", "decodes")
-"""Words for the tokens of prompts, and for the requests that get their next token, in a step's range."""
+"""Words in a step's range for the tokens of prompts, and for the requests that get their next token."""
 _VERBS = {
     "arrived": re.compile("arriv|receiv|queued|submit", re.IGNORECASE),
     "admitted": re.compile("admit|schedul|start", re.IGNORECASE),
@@ -37,9 +37,9 @@ _VERBS = {
     "first": re.compile("first token", re.IGNORECASE),
     "ended": re.compile("finish|done|complet|abort|end", re.IGNORECASE),
 }
-FOLLOWED = 0.98  # share of steps in which as many requests decode as the step says, for tokens to be told
-FEW_STEPS = 5  # of one name, from which on what is usual can be told
-DISTURBS = 1.05  # times as long as a step that only decodes a step with a prefill takes at least, to be told
+FOLLOWED = 0.98  # smallest share of steps in which as many requests decode as the step says, for tokens to be shown
+FEW_STEPS = 5  # of one name, from which on a usual time is known
+DISTURBS = 1.05  # smallest ratio of a step with a prefill to one that only decodes, to be named
 TWICE, CHUNKS = 2.0, ": who decodes waits less where prompts are computed in smaller chunks."
 
 REQUESTS = columns("requests")
@@ -47,7 +47,7 @@ REQUESTS = columns("requests")
 
 
 class StepKind(Wording):
-    """What a step is for."""
+    """What a step of a server does."""
 
     PREFILL = "prefill", "prefill"
     DECODE = "decode", "decode"
@@ -60,23 +60,23 @@ _KINDS = {StepKind.PREFILL: ("prefill", "extend"), StepKind.DECODE: ("decode", "
 
 @dataclass
 class ServerStep:
-    """A moment of a program, a server's step among them; ns since the trace began."""
+    """A step of a program, of a server's among others; ns since the trace began."""
 
-    text: str  # its range's, empty for none
+    text: str  # of its range, empty for none
     begin: int
-    end: int  # when the host and the GPU are done with it
-    said: Said = field(default_factory=dict)
-    busy: float = 0.0
-    since: int = 0  # its begin, or the end of what came before
-    place: int = 0  # among all
-    group: str = ""  # the name of those like it
+    end: int  # when host and GPU have done it
+    said: Said = field(default_factory=dict)  # numbers of its batch
+    busy: float = 0.0  # time in which the GPU worked
+    since: int = 0  # its begin, or the end of the step before
+    place: int = 0  # position among all
+    group: str = ""  # the name of steps like it
     repeats: bool = False
     pace: int = 0  # how often those like it have begun to take another time
     row: Row = field(default_factory=dict)  # of STEPS
-    does: Floats | None = None  # ns of each of DOES of the launching thread, of what comes seldom
-    inside: Finding | None = None  # what it was in most, of what comes once
+    does: Floats | None = None  # ns of each of DOES of the launching thread, of steps that are rare
+    inside: Finding | None = None  # where it spent most time, of steps that come once
     slow: Finding | None = None
-    late: Delay | None = None  # by the rank that others wait for most
+    late: Delay | None = None  # of the rank that others wait for most
     events: list[Finding] = field(default_factory=list)
 
     @property
@@ -85,7 +85,7 @@ class ServerStep:
 
     @property
     def head(self) -> str:
-        """Its name without what it says of itself."""
+        """Its name without the details behind a colon."""
         return self.name.partition(": ")[0]
 
     @property
@@ -104,15 +104,11 @@ class ServerStep:
 
     @cached_property
     def kind(self) -> StepKind:
-        """By what it says, or by its name."""
+        """Its kind by the numbers of its batch, else by its name."""
+        if self.said and self.prefill and self.decode:
+            return StepKind.MIXED
         if self.said and (self.prefill or self.decode):
-            return (
-                StepKind.MIXED
-                if self.prefill and self.decode
-                else StepKind.PREFILL
-                if self.prefill
-                else StepKind.DECODE
-            )
+            return StepKind.PREFILL if self.prefill else StepKind.DECODE
         head = self.text.partition(": ")[0].lower()
         return next((kind for kind, words in _KINDS.items() if any(word in head for word in words)), StepKind.OTHER)
 
@@ -157,7 +153,7 @@ class Request:
 
 
 def percentiles(of: Any, **names: int) -> Row:
-    """Percentiles by name; None of nothing."""
+    """Percentiles of some values. names: name -> which percentile. None for each where there are no values."""
     return {name: float(np.percentile(of, each)) if len(of) else None for name, each in names.items()}
 
 
@@ -168,7 +164,7 @@ def _number(said: Said, words: Sequence[str]) -> int:
 
 @lru_cache(1 << 14)
 def says(text: str) -> Said:
-    """What a range's or a mark's text says in numbers, by word.
+    """The numbers in the text of a range or mark, by word.
 
     ``step 20: admit r3, prefill 512 tokens, pages 31/112, queue 2``: admit, prefill, pages, of_pages, queue;
     ``execute_context_1(120)_generation_3(3)`` (vLLM): context, context_tokens, generation, generation_tokens;
@@ -191,12 +187,12 @@ def says(text: str) -> Said:
 
 
 def short_name(name: str) -> str:
-    """A step's name, without what it says of its batch."""
+    """A step's name without the numbers of its batch."""
     return name.partition(": ")[0] if says(name) else name
 
 
 def _of_ranges(ranges: Marks) -> Iterator[Request]:
-    """Each range that is a request, with the ranges right inside it as its steps."""
+    """Each range that is a request, with the ranges directly inside it as its steps."""
     named = np.array([bool(_REQUEST.match(text or "")) for text in ranges.texts], bool)[ranges.name]
     chosen = named & ranges.own & (ranges.ends >= 0) & (ranges.ends > ranges.starts)
     inside = np.flatnonzero(np.append(chosen, False)[ranges.parents] & ranges.own)
@@ -217,8 +213,8 @@ def _of_ranges(ranges: Marks) -> Iterator[Request]:
 
 
 def requests(ranges: Marks, steps: Sequence[ServerStep]) -> list[Request]:
-    """The requests in the order of their arrival: those that marks, or steps, name, and from step to step who decodes
-    and whose prompt is computed, first come, first served; else ranges that are requests.
+    """The requests by arrival: those that marks or steps name, with their tokens by following from step to step which
+    requests decode and which prompts are computed, first come, first served; else the ranges that are requests.
 
     steps: those of the thread that launches, by begin.
     """
@@ -234,9 +230,8 @@ def requests(ranges: Marks, steps: Sequence[ServerStep]) -> list[Request]:
                 setattr(request, verb, int(ranges.starts[row]))
             for word in says(text).keys() & {"prompt", "output"}:
                 setattr(request, word, says(text)[word])
-    missing: dict[str, int] = {}
-    """Of those whose prompt is being computed the tokens that are left, in the order of their admission."""
-    # Those that came before the trace: they end in it without having come; and some may not even end in it.
+    missing: dict[str, int] = {}  # request whose prompt is computed -> its tokens that are left, by admission
+    # Requests from before the trace decode from the start: those that end in it, and others that do not (unseen).
     listed = {name for step in steps for name in _ids(step.said, "admitted")}
     decoding = {
         each.id: each
@@ -281,14 +276,14 @@ def requests(ranges: Marks, steps: Sequence[ServerStep]) -> list[Request]:
 
 
 def _ids(said: Said, verb: str) -> list[str]:
-    """The requests that a step says it admits, or preempts."""
+    """The requests that a step says it admits or preempts. verb: of _VERBS."""
     listed = (value for word, value in said.items() if isinstance(value, tuple) and _VERBS[verb].search(word))
     return [mark[1] for value in listed for each in value if (mark := _ID.search(each))]
 
 
 def kv_lengths(served_requests: Sequence[Request], steps: Sequence[ServerStep]) -> dict[str, int]:
-    """Step -> tokens in the KV cache of the requests that get a token in it; without steps in which some decode whose
-    tokens are not all known, as of those that came before the trace."""
+    """Step -> tokens in the KV cache of the requests that get a token in it; only steps in which all of these are known
+    (those from before the trace are not)."""
     lengths, decoding = Counter[str](), Counter[str]()
     for one in served_requests:
         for number, (_, step) in enumerate(one.tokens):
@@ -305,15 +300,15 @@ def served(
     kv_bytes: int,
     rate: Rate | None,
 ) -> list[Finding]:
-    """What the requests came to, what made the longest waits for a token, how a prefill disturbs who decodes, and what
-    a token in the KV cache costs. lengths: step -> tokens in the KV cache of the requests that get a token in it.
-    kv_bytes: of a token there, 0 where it is not known. rate: of DRAM."""
+    """Findings about the requests: their latencies, the longest waits for a token, how much longer a step takes with a
+    prefill, and what a token in the KV cache costs. lengths: :func:`kv_lengths`. kv_bytes: of a token in the cache, 0
+    where that is not known. rate: of DRAM."""
     findings = list[Finding]()
     rows = [each.row for each in served_requests]
     firsts, queued, arrived, ended = (
         [row[key] for row in rows if row[key] is not None] for key in ("ttft_ms", "queued_ms", "arrived_ms", "ended_ms")
     )
-    # Between two tokens: ms, whose, and the number of the later one.
+    # Between two tokens: ms, the request, and the number of the later one.
     pairs = ((each, n, pair) for each in served_requests for n, pair in enumerate(pairwise(each.tokens), 1))
     gaps = [((after - before) / 1e6, each, n) for each, n, ((before, _), (after, _)) in pairs]
     gaps.sort(key=lambda gap: -gap[0])
@@ -367,8 +362,8 @@ def served(
 def _law(steps: Sequence[ServerStep], lengths: Mapping[str, int], all_known: bool) -> list[Finding]:
     """How the GPU's time of a step that only decodes grows with the tokens in the KV cache and with the requests.
 
-    Least squares without the slowest tenth; a slope is told where its interval (two standard errors) leaves out 0.
-    all_known: whether prompts are.
+    Least squares without the slowest tenth; a slope is shown where 0 is outside its interval (two standard errors).
+    all_known: whether the lengths of prompts are known.
     """
     chosen = [each for each in steps if each.kind is StepKind.DECODE and each.name in lengths and each.busy > 0]
     if len(chosen) < 4 * FEW_STEPS:
@@ -394,8 +389,8 @@ def _law(steps: Sequence[ServerStep], lengths: Mapping[str, int], all_known: boo
 
 
 def line(of: Sequence[Any], values: Floats) -> tuple[Floats, Floats, float] | None:
-    """Values as a constant and a slope over each of some series, by least squares: these, their standard errors, and
-    that of a value; None where the series do not tell them apart."""
+    """Least squares of values over a constant and some series: the coefficients, their standard errors, and that of a
+    value; None where the series are not independent."""
     terms = np.column_stack([np.ones(len(values)), *of])
     fitted, _, rank, _ = np.linalg.lstsq(terms, values, rcond=None)
     if rank < terms.shape[1]:

@@ -358,8 +358,7 @@ class Study:
         return finding("pair", "no two measured cases differ in this alone")
 
     def fits(self, workload: str, axis: str) -> list[Fit]:
-        """Time along an axis of a workload: a fit for each combination of the other parameters with FEWEST_ON_AXIS
-        measured cases or more."""
+        """Fits of time along an axis, for each combination of other parameters with FEWEST_ON_AXIS measured cases."""
         others = [name for name in self.varied(workload) if name != axis]
         sized = [case for case in self.of(workload) if is_number(x := case.params.get(axis)) and float(x or 0) > 0]
         fits = []

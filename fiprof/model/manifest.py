@@ -1,4 +1,4 @@
-"""``run.json``: what a run is, how it came about and how it ended; where its files lie; the records of the runner."""
+"""``run.json``, the manifest of a run: its cases, environment, actions and status; and the records of the runner."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ class ProgramInfo(TypedDict, total=False):
 
 
 class Environment(TypedDict, total=False):
-    """What a run's environment may hold: whatever could be found out about the machine, each fact of one type.
+    """What is known of the machine and the software of a run.
 
-    The schema of a dict in ``run.json`` and ``environment_info.json``; what else stands there is not looked at.
+    The schema of a dict in ``run.json`` and ``environment_info.json``; other keys in these are ignored.
     """
 
     packages: dict[str, str | None] | None  # name -> version; None where it is not installed
@@ -87,8 +87,7 @@ class Environment(TypedDict, total=False):
 
 
 def fact(environment: dict[str, Any], *path: str) -> Any:
-    """A value of an :class:`Environment` by its path of keys; None where it is not there. A GPU whose workload told no
-    name has the driver's."""
+    """A value of an :class:`Environment` by its path of keys, None without it. A GPU's name may be the driver's."""
     value: Any = environment
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None

@@ -1,7 +1,7 @@
 """A study's batches on several GPUs: which cases each has, and the worker that measures one.
 
-A worker is any process that sees the study's folder, of this machine or of a cluster's. It needs nobody to talk to: of
-two workers with the same batch the later waits, and finds it done.
+A worker is any process that sees the study's folder, on this machine or in a cluster. Workers do not communicate: of
+two with the same batch, the later waits and finds it done.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from fiprof.orchestrator.tools import gpu_env, gpu_state, visible_gpu, visible_g
 from fiprof.workloads.base import Value
 from fiprof.workloads.case import Case
 
-JOBS = "jobs"  # folder of a study: what its batches were asked for and said, and their locks
-SET_ASIDE = "set-aside"
+JOBS = "jobs"  # folder of a study: the jobs and outcomes of its batches, and their locks
+SET_ASIDE = "set-aside"  # folder of a study: runs that failed
 MOST_ANCHORS = 3
 ANCHOR_AT = 0.75
-"""Where among its workload's cases by size an anchor stands: a long one's time is known better, the longest costs."""
+"""Where an anchor is among its workload's cases by size: long ones are timed better, the longest cost most."""
 SIZE_WEIGHT = 0.25
-"""What a case's size counts for its time, against what each case takes: turns and profilers, whatever its size."""
+"""Weight of a case's size in its expected time, over what each case takes whatever its size: turns and profilers."""
 WATCH_S = 1.0  # between two looks at a GPU while it measures
 LEAVING_S = 10.0  # by then a process that has ended is gone from the driver's list
-FEWEST_LOOKS = 5  # from so many on, one of them met the GPU at work, or idle with its clocks up
+FEWEST_LOOKS = 5  # from so many on, one of them saw the GPU at work, or idle at high clocks
 CHECK_COPIES = 7
-"""Times that an output takes while it is compared: itself, the float32 reference and its parts, their difference."""
+"""Memory of checking an output, over the output: itself, the float32 reference and its parts, their difference."""
 FIXED_BYTES = 2 << 30  # CUDA's context, the kernels' code, a library's workspaces of 128 MiB, fragments
 RESULT_FILES = {"plain": layout.BASELINE, "nsys": layout.NSYS_CASES, "ncu": layout.NCU_CASES}
 
@@ -65,9 +65,9 @@ Groups = dict[str, dict[Sizes, list[Case]]]
 
 
 def groups(cases: Sequence[Case], whole: int = 0) -> Groups:
-    """Workload that is the problem -> its sizes -> the cases that differ in nothing else: their times are compared.
+    """Problem (a workload) -> sizes -> its cases of these sizes, whose times are compared with each other.
 
-    whole: a problem of at most so many cases is not parted by its sizes.
+    whole: a problem of at most so many cases stays one group.
     """
     by_problem: Groups = {}
     for workload, members in by_key((case.workload, case) for case in cases).items():
@@ -88,15 +88,15 @@ def groups(cases: Sequence[Case], whole: int = 0) -> Groups:
 
 
 def size(axes: Sizes) -> float:
-    """Of cases, to rank them within a workload by: the product of their sizes."""
+    """The product of some cases' sizes, to rank them within a workload."""
     return prod(float(value) for _, value in axes)
 
 
 def deal(cases: Sequence[Case], grouped: Groups, boards: int, most: int) -> list[tuple[Case, ...]]:
-    """The cases in batches of at most ``most``, or what cannot be parted; a multiple of ``boards`` with as much to do.
+    """The cases in batches of about equal work, a multiple of ``boards``, with at most ``most`` cases each.
 
-    Cases that differ in options of solving alone share a batch, and so a board: no comparison straddles boards.
-    grouped: these and others.
+    Cases that differ in options of solving alone stay in one batch, and so on one board, also if they are more.
+    grouped: these cases and others.
     """
     if len(cases) < sum(len(unit) for by_size in grouped.values() for unit in by_size.values()):
         wanted = set(cases)
@@ -126,14 +126,14 @@ def deal(cases: Sequence[Case], grouped: Groups, boards: int, most: int) -> list
 
 
 def anchors(grouped: Groups) -> tuple[Case, ...]:
-    """The cases that every batch repeats, which tell boards apart: one of each of the largest workloads."""
+    """The cases that every batch repeats, to compare boards: one of each of the largest workloads."""
     found = sorted(grouped.values(), key=lambda by_size: -sum(map(len, by_size.values())))[:MOST_ANCHORS]
     ranked = (sorted(by_size.items(), key=lambda item: size(item[0])) for by_size in found)
     return tuple(each[int(len(each) * ANCHOR_AT)][1][0] for each in ranked)
 
 
 def fillers(grouped: Groups) -> tuple[Case, ...]:
-    """The smallest case of each way in which a workload is asked for, which between them need all that is compiled."""
+    """The smallest case of each combination of parameters but sizes: together they need all that is compiled."""
     of_problem: dict[object, Case] = {}
     for by_size in grouped.values():
         for axes, unit in sorted(by_size.items(), key=lambda item: size(item[0])):
@@ -145,9 +145,9 @@ def fillers(grouped: Groups) -> tuple[Case, ...]:
 
 
 def too_large(cases: Iterable[CaseEntry], state: Mapping[str, Any]) -> dict[str, str]:
-    """Case id -> why, of those that do not fit into the free memory of a GPU in this state, where that says it."""
+    """Case id -> why, for the cases that do not fit into the free memory of a GPU. state: the GPU's; may be empty."""
     free = state["memory_total_bytes"] - state["memory_used_bytes"] if state else inf
-    # Roughly: inputs, outputs, the comparison with the reference, and what is always there.
+    # Roughly: inputs, outputs with their check, and what is always there.
     needed = {each.id: each.bytes_read + CHECK_COPIES * each.bytes_written + FIXED_BYTES for each in cases}
     words = "does not fit: it needs some {:.1f} GiB of device memory, {:.1f} GiB are free"
     return {name: words.format(each / 2**30, free / 2**30) for name, each in needed.items() if each > free}
@@ -158,12 +158,12 @@ def too_large(cases: Iterable[CaseEntry], state: Mapping[str, Any]) -> dict[str,
 
 @dataclass(frozen=True)
 class Job:
-    """A batch, for a worker."""
+    """A batch to measure, for a worker."""
 
     folder: str  # the study's
     request: CollectRequest  # its cases are the batch's and, behind them, its anchors
     filling: tuple[Case, ...] = ()  # cases that compile all that the study needs
-    without: tuple[str, ...] = ()  # runs that do not count: of another kind of GPU, driver or packages
+    without: tuple[str, ...] = ()  # runs to ignore: of another kind of GPU, driver or packages
     schema_version: int = 1
 
     @property
@@ -172,7 +172,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The batch's name: that of its cases, whoever asks for them, whenever."""
+        """The batch's name, which depends on its cases alone."""
         text = "\n".join(case.id for case in self.own)
         label = dataclasses.replace(self.request, cases=self.own).label
         return f"{label}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -183,7 +183,7 @@ class Job:
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     run: str = ""  # that holds it; empty where none does
     gpu: str = ""
@@ -199,11 +199,11 @@ class BatchOutcome:
 
 
 def measure(job: Job, bench: Bench | None = None, free: threading.Event | None = None) -> BatchOutcome:
-    """Measure a batch on a GPU that is visible and free, unless a complete run holds it already.
+    """Measure a batch on a visible GPU that is free, unless a complete run has it already. Raises Interrupted.
 
-    A GPU that is disturbed meanwhile makes the run fail. bench: of who can stop it. free: of a session that measures
-    in its own process, on the GPU that it names: set once that has measured, and may measure the next; what disturbs
-    it is a warning there, as in any run. Raises Interrupted.
+    The run fails where something else uses the GPU meanwhile. bench: of the caller. free: given by a session that
+    measures in its own process, on the request's GPU; set when the next batch may be measured, while tables are made.
+    Other use of the GPU is only a warning then.
     """
     bench = bench or Bench(Archive(Path(job.folder)))
     try:
@@ -218,7 +218,7 @@ def measure(job: Job, bench: Bench | None = None, free: threading.Event | None =
 
 
 def _earlier(job: Job) -> BatchOutcome | None:
-    """What a worker has measured that could not say so; what it left half made is set aside."""
+    """The outcome of an earlier worker that could not report it; its runs that are not complete are set aside."""
     folder, own = Path(job.folder), {case.id for case in job.own}
     if list(folder.glob(f".partial-*-{job.key}*")):
         recover(Archive(folder))
@@ -234,18 +234,18 @@ def _earlier(job: Job) -> BatchOutcome | None:
 
 
 def _measure(job: Job, bench: Bench, free: threading.Event | None) -> BatchOutcome:
-    """Raises FiprofError for what is no case's fault."""
+    """Measure a batch. Raises FiprofError for what no case is to blame for."""
     tools = collect.require_tools(job.request)
-    # Who measures in its own process holds the GPU for all its batches.
+    # A session that measures in its own process holds the GPU for all its batches.
     own = contextlib.nullcontext(visible_gpu(job.request.gpu)) if free else bench.holding_one(*visible_gpus())
     with own as gpu:
         executor = bench.executor if free else Supervisor(gpu_env(gpu), bench.executor.stopping)
         bench = dataclasses.replace(bench, progress=bench.progress.without_lines(), executor=executor)
         state, deadline = gpu_state(gpu), time.monotonic() + LEAVING_S
-        # What ended just now goes first.
-        while not free and (found := disturbances([state])):
+        # Processes that ended just now may still be listed.
+        while not free and (others := disturbances([state])):
             if time.monotonic() > deadline:
-                raise FiprofError(f"GPU {gpu}: {'; '.join(map(words_of, found))}", "free it, or take another")
+                raise FiprofError(f"GPU {gpu}: {'; '.join(map(words_of, others))}", "free it, or take another")
             if bench.executor.stopping.wait(WATCH_S):
                 raise Interrupted
             state = gpu_state(gpu)
@@ -263,7 +263,7 @@ def _measure(job: Job, bench: Bench, free: threading.Event | None) -> BatchOutco
         measuring_s = round(time.monotonic() - began, 1)
     if free and not collection.problem:
         free.set()
-    # Ctrl-C ends the measuring; the tables of what a session measured before take seconds, and are made.
+    # Ctrl-C ends the measuring; tables of what was measured before take seconds, and are made all the same.
     result = collection.conclude(Supervisor() if free else None)
     if isinstance(result.problem, Interrupted):
         raise result.problem
@@ -278,10 +278,10 @@ def _measure(job: Job, bench: Bench, free: threading.Event | None) -> BatchOutco
 
 
 def fill_cache(job: Job, bench: Bench, architecture: str) -> None:
-    """Have all that the study needs compiled, once for each architecture and user, while nothing else measures."""
+    """Compile all that the study needs, once for each architecture and user, while nothing else measures."""
     cases = ",".join(case.id for case in job.filling)
-    known = hashlib.sha256(f"{architecture} {job.request.python} {cases}".encode()).hexdigest()[:16]
-    folder = files.cache_folder() / "filled" / known
+    key = hashlib.sha256(f"{architecture} {job.request.python} {cases}".encode()).hexdigest()[:16]
+    folder = files.cache_folder() / "filled" / key
     with files.file_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with waiting_lock(folder / "lock", bench.executor.stopping):
@@ -289,13 +289,13 @@ def fill_cache(job: Job, bench: Bench, architecture: str) -> None:
             request = dataclasses.replace(job.request, cases=job.filling, rounds=1, iterations=1, warmup=0, check=False)
             with files.scratch(folder) as made:
                 command = CollectCommands(made, {}, request.timeout_s, request).plain()
-                # What fails here fails again where it is measured, and is told there.
+                # What fails here fails again when it is measured, and is reported then.
                 if bench.executor.start(command).wait().outcome == "ok":
                     (folder / "done").touch()
 
 
 def culprits(path: Path, manifest: Manifest) -> dict[str, str]:
-    """Case id -> why, of the cases that made a run fail: by the runner's own words, or the one at which it died."""
+    """Case id -> why, for the cases that made a run fail: by the runner's errors, or the case at which it crashed."""
     reasons: dict[str, str] = {}
     for action in manifest.actions:
         if action.outcome == "ok" or action.step not in RESULT_FILES:
@@ -303,8 +303,8 @@ def culprits(path: Path, manifest: Manifest) -> dict[str, str]:
         errors = case_errors(path / RESULT_FILES[action.step])
         reasons |= errors
         if not errors and action.log and action.exit_status != 0:
-            said = (path / action.log).read_text(errors="replace") if (path / action.log).exists() else ""
-            if announced := re.findall(r"^fiprof: \w+ \d+/\d+ (\S+)", said, re.MULTILINE):
+            log = (path / action.log).read_text(errors="replace") if (path / action.log).exists() else ""
+            if announced := re.findall(r"^fiprof: \w+ \d+/\d+ (\S+)", log, re.MULTILINE):
                 ended = action.message if action.exit_status is None else describe_exit(action.exit_status)
                 reasons[announced[-1]] = f"{action.step}: {action.outcome}, {ended}"
     known = {case.id for case in manifest.cases}
@@ -312,18 +312,18 @@ def culprits(path: Path, manifest: Manifest) -> dict[str, str]:
 
 
 def set_aside(folder: Path, name: str) -> None:
-    """Move a run folder out of a study; it is kept to be looked at, with a number where its name is taken."""
+    """Move a run folder into SET_ASIDE, to be looked at; with a number where its name is taken."""
     with files.file_errors(folder / SET_ASIDE):
         aside, names = files.make_folder(folder, SET_ASIDE), chain([name], (f"{name}~{n}" for n in count(2)))
         (folder / name).rename(next(free for free in map(aside.joinpath, names) if not free.exists()))
 
 
-# Whether the GPU was left alone
+# Whether something else used the GPU
 
 
 @contextlib.contextmanager
 def _undisturbed(collection: collect.Collection, gpu: str) -> Iterator[None]:
-    """Look at a GPU while a block measures, and note a look in the run, which fails where something disturbed it."""
+    """Look at a GPU while a block measures, and note a look in the run; the run fails where the GPU was disturbed."""
     during: list[dict[str, Any]] = []
     ended = threading.Event()
 
@@ -332,7 +332,7 @@ def _undisturbed(collection: collect.Collection, gpu: str) -> Iterator[None]:
             if state := gpu_state(gpu):
                 own = {process.pid for process in psutil.Process().children(recursive=True)}
                 listed = {int(text.split()[0]): text for text in state["other_processes"]}
-                # Where none is known, the driver may count processes otherwise than this container.
+                # Where none of fiprof's own is listed, the driver's process ids may not be this container's.
                 known = bool(own & listed.keys())
                 others = [text for pid, text in listed.items() if pid not in own and (known or psutil.pid_exists(pid))]
                 during.append({**state, "other_processes": others})
@@ -349,13 +349,13 @@ def _undisturbed(collection: collect.Collection, gpu: str) -> Iterator[None]:
     with collection.collecting():
         if during:
             collection.folder.note(environment={"gpu_state": {**states, "during": during[len(during) // 2]}})
-        if found := disturbances([before, *during, after]):
-            what = "; ".join(map(words_of, found))
+        if disturbing := disturbances([before, *during, after]):
+            what = "; ".join(map(words_of, disturbing))
             raise FiprofError(f"the GPU was not left alone: {what}", "the batch is measured again")
 
 
 def disturbances(states: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """What happened to a GPU that makes times others than they would be, by its states before, during and after."""
+    """What happened to a GPU that changes times, by its states before, during and after."""
     readings = [state for state in states if state]
     sentences = []
     if others := tuple(dict.fromkeys(each for state in readings for each in state.get("other_processes") or ())):
@@ -374,10 +374,10 @@ def disturbances(states: Sequence[Mapping[str, Any]]) -> list[Finding]:
 
 
 def main() -> None:
-    """A worker of its own: measures the batch of a file, and writes what became of it to another."""
+    """A worker process: measures the batch of a file, and writes the outcome to another."""
     stopping, (job, out) = threading.Event(), map(Path, sys.argv[1:])
     interrupts.ask_first(stopping.set)
     with contextlib.suppress(Interrupted, KeyboardInterrupt):
-        asked = json_file.read(job, Job, "fiprof study writes it")
-        outcome = measure(asked, Bench(Archive(Path(asked.folder)), executor=Supervisor(stopping=stopping)))
+        batch = json_file.read(job, Job, "fiprof study writes it")
+        outcome = measure(batch, Bench(Archive(Path(batch.folder)), executor=Supervisor(stopping=stopping)))
         files.write_whole(out, json_file.encode(outcome))

@@ -224,8 +224,7 @@ class SideCommands(ExportCommands):
     checkouts: Mapping[str, Checkout | None]  # A and B; None for a side without a commit
 
     def all(self) -> list[ToolCommand]:
-        """B1, A1, B2, B3, …; for programs A0 and B0 before them, which are not counted: they warm caches of files and
-        compiled code."""
+        """B1, A1, B2, B3, …; for programs A0 and B0 before them, which only warm caches and do not count."""
         schedule = self.request.schedule
         names = [f"{letter}{schedule[: place + 1].count(letter)}" for place, letter in enumerate(schedule)]
         return [self._command(name) for name in (*(("A0", "B0") if self.request.a.program else ()), *names)]
@@ -522,8 +521,7 @@ class Rounds:
                     self._records[case].append(by_process)
 
     def times(self, letter: str, of: str) -> list[list[float]]:
-        """Process of a side x measured case: the time, µs, the geometric median of the process's rounds. of: gpu_us (a
-        round's median) or host_us."""
+        """Times, µs, of a side: process x measured case, the geometric median of the rounds. of: gpu_us or host_us."""
 
         def time_us(process: str, case: int) -> float:
             rounds = (each[process] for each in self._chosen(case))

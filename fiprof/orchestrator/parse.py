@@ -28,32 +28,30 @@ if TYPE_CHECKING:
     from fiprof.parsers.nsys import NsysSummary
 
 NSYS_TABLES = frozenset({"kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics"})
-HOST_TABLES = frozenset({"host_samples"})  # nsys's too, which runs of before fiprof sampled the host lack
+HOST_TABLES = frozenset({"host_samples"})  # nsys's too; runs of an older fiprof lack them
 NCU_TABLES = frozenset({"launches", "metrics", "stalls", "rules", "hotspots"})
 
 READABLE: tuple[Page, ...] = ("raw", "details")  # pages of ncu that can be read by themselves
 PARSED = (".sqlite", ".csv", ".ncu-rep")
 NCU_FORMS = (layout.NCU_REPORT, *(layout.NCU_PAGES[page] for page in READABLE))
 CACHE_BYTES = 4 << 30  # most that the cache holds when tables are added; recorded runs' tables have 0.1 to 3 MB
-IN_USE_S = 24 * 3600  # after its last use a folder stays that long, whatever the cache holds: somebody may be reading
+IN_USE_S = 24 * 3600  # a folder stays so long after its last use, however full the cache is: somebody may be reading
 ELSEWHERE = "name another cache with XDG_CACHE_HOME"
-in_memory = contextlib.ExitStack()  # tables that only memory takes, until it is closed
+in_memory = contextlib.ExitStack()  # folders in memory, of tables that no disk takes; removed when it is closed
 atexit.register(in_memory.close)
 
 
 class Parsed(NamedTuple):
-    """Names of the tables that :func:`parse_all` made; what the tools' output did not have, a sentence each; and the
-    problem of a tool whose output could not be read: the other's tables are made all the same."""
+    """What :func:`parse_all` made."""
 
-    tables: tuple[str, ...]
-    missing: tuple[str, ...]
-    problems: tuple[FiprofError, ...] = ()
+    tables: tuple[str, ...]  # names
+    missing: tuple[str, ...]  # what the tools' output did not have, a sentence each
+    problems: tuple[FiprofError, ...] = ()  # with a tool's output; the other tool's tables are made all the same
 
 
 def numbers(folder: Path, name: str) -> list[int]:
-    """Which files of a kind a run has: 0, and in an imported run further ones."""
-    found = itertools.takewhile(lambda number: packing.exists(folder, numbered(name, number)), itertools.count())
-    return list(found)
+    """The numbers of a run's files of a kind: 0, and in an imported run further ones."""
+    return list(itertools.takewhile(lambda number: packing.exists(folder, numbered(name, number)), itertools.count()))
 
 
 def declared_ranges(folder: Path) -> list[str]:
@@ -84,7 +82,7 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
         summaries = [parse(number, parts / str(number)) for number in traces]
         starts = [summary.session_start_ns for summary in summaries]
         known_starts = [start for start in starts if start is not None]
-        # Sessions of two ranks may begin in the same nanosecond; one trace alone has the same kernels and calls.
+        # Two ranks' sessions may begin in the same nanosecond; only the same trace also has the same kernels and calls.
         marks = [
             (start, *(packing.checksum(parts / str(number), f"{name}.parquet") for name in ("kernels", "api")))
             for number, start in zip(traces, starts, strict=True)
@@ -109,7 +107,7 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
 
 
 def _of_files(name: str, sentences: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """What is to be said about several files of a kind, each sentence once: with the file unless it holds for all."""
+    """Sentences about several files of a kind, each once; with the names of the files, unless it is about all."""
     every = dict.fromkeys(sentence for of_file in sentences for sentence in of_file)
     of = {text: [number for number, of_file in enumerate(sentences) if text in of_file] for text in every}
     return tuple(
@@ -235,9 +233,10 @@ def table_entries(folder: Path) -> list[FileEntry]:
 
 
 def _take_place(folder: Path, new: Path, old: Path) -> None:
-    """Let new tables take the place of a run's, and have its manifest say so, which at no moment lacks those there are.
+    """Replace a run's tables by new ones, and note these in its manifest, which lists both sets while they are
+    exchanged.
 
-    A manifest that cannot be read stays as it is, and so does one that a repository keeps.
+    A manifest that cannot be read, or that a repository keeps, stays as it is.
     """
     new_entries = table_entries(new.parent)
 
@@ -255,7 +254,7 @@ def _take_place(folder: Path, new: Path, old: Path) -> None:
 
 
 def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -> bool:
-    """Whether a run has the tables of every export that it has, and any at all.
+    """Whether a run has any tables, and all those of its exports.
 
     gone: exports that it had. at: the folder that its tables are in, where that is not the run's.
     """
@@ -273,11 +272,11 @@ def has_raw_files(folder: Path) -> bool:
 
 
 def base(folder: Path) -> Path:
-    """The folder whose ``tables`` are a run's: the run folder; or, where tables are to be made and this user may not
-    write there, one of the user's cache.
+    """The folder whose ``tables`` are a run's: the run folder; or a folder of the user's cache, where tables have to be
+    made and this user may not write to the run.
 
-    That is of one run in one state (:func:`state`), so tables of two runs, or of a run before and after, never mix. The
-    cache may be removed at any time, and removes its oldest folders by itself.
+    That folder is of one run in one state (:func:`state`): tables of two runs, or of a run before and after a change,
+    never mix. The cache may be removed at any time; its oldest folders are removed by themselves.
     Raises FiprofError where the cache is not this user's alone, or cannot be made.
     """
     there = [path for path in (folder, folder / layout.TABLES) if path.exists()]
@@ -293,7 +292,7 @@ def base(folder: Path) -> Path:
         own = files.make_folder(root, state(folder))
         os.utime(own)
     if not whole(folder, at=own):
-        # Room for them: what was not used for longest goes.
+        # Make room: the folders that were not used for longest go.
         with contextlib.suppress(OSError):
             used = sorted((path.lstat().st_mtime, path) for path in root.iterdir())
             sizes = {path: sum(each.lstat().st_size for each in path.rglob("*")) for _, path in used}
@@ -308,10 +307,10 @@ def base(folder: Path) -> Path:
 def with_tables(
     folder: Path, making: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 ) -> tuple[Path, tuple[FiprofError, ...]]:
-    """The folder whose ``tables`` are a run's, made now where it has none but raw files; and the problems with that.
+    """The folder whose ``tables`` are a run's, which are made now where it only has raw files; and the problems.
 
-    Where neither the run, nor the cache, nor their disks take them, they last in memory as long as this process.
-    making: the block in which they are made. Raises as :func:`base`.
+    Where neither the run nor the cache can take them, the tables are in memory, as long as this process lasts.
+    making: a context around the making. Raises as :func:`base`.
     """
     at = None
     with contextlib.suppress(Unwritable, FileExistsError):
@@ -333,17 +332,16 @@ def with_tables(
 
 
 def state(folder: Path) -> str:
-    """What tells a run as it is now from every other, and from itself before a file of it changed. Raises OSError."""
-    raw = [
-        (f"{name}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        for name in (".", *layout.RAW_FOLDERS, layout.TABLES)
-        if os.path.isdir(at := f"{folder}/{name}") and not os.path.islink(at)
-        for entry in os.scandir(at)
-        if name in layout.RAW_FOLDERS
-        or entry.name in (layout.BASELINE, layout.COMPARISON)
-        or (name == layout.TABLES and entry.name.endswith(".parquet"))
-        for status in [entry.stat(follow_symlinks=False)]
-    ]
+    """A digest that differs between runs, and before and after a run's files change. Raises OSError."""
+    read = []  # the files that tables are made of, and tables
+    for name in (".", *layout.RAW_FOLDERS, layout.TABLES):
+        if not os.path.isdir(at := f"{folder}/{name}") or os.path.islink(at):
+            continue
+        for entry in os.scandir(at):
+            table = name == layout.TABLES and entry.name.endswith(".parquet")
+            if table or name in layout.RAW_FOLDERS or entry.name in (layout.BASELINE, layout.COMPARISON):
+                status = entry.stat(follow_symlinks=False)
+                read.append((f"{name}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     manifest = hashlib.sha256(files.read_bytes(folder, layout.FILE_NAME)).hexdigest()
-    found = [str(folder.resolve()), manifest, fiprof.__version__, *sorted(raw)]
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
+    parts = [str(folder.resolve()), manifest, fiprof.__version__, *sorted(read)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

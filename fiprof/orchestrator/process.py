@@ -1,8 +1,7 @@
 """Supervised subprocesses: a log file, a time limit, and an end for every child however the run ends.
 
 Each runs under a guard of its own (:mod:`fiprof.orchestrator.guard`) in another session, so that a Ctrl-C in the
-terminal reaches fiprof alone, which then has the guard end the tool and all that it started. The guard does so too when
-fiprof is killed.
+terminal reaches fiprof alone. The guard ends the tool and all that it started when fiprof says so, or is killed.
 """
 
 from __future__ import annotations
@@ -36,13 +35,10 @@ from fiprof.model.manifest import Outcome
 from fiprof.model.redaction import mask_bytes
 from fiprof.orchestrator import guard
 
-POLL_S = 0.05
-GUARD_S = sum(grace_s for _, grace_s in guard.ENDING) + 1
-"""By then a guard that was told to end its processes has done so."""
-
-# In the environment of every descendant: who started it, for the case that the guard is killed too.
+POLL_S = 0.05  # between two looks at a process
+GUARD_S = sum(grace_s for _, grace_s in guard.ENDING) + 1  # in which a guard ends its processes
 TOKEN_VARIABLE = "FIPROF_SUPERVISED"
-
+"""In the environment of every descendant: who started it, for the case that the guard is killed too."""
 TERMINAL_TAIL_BYTES = 4096
 ENOUGH = "ended: it had made what it was to make"
 
@@ -53,18 +49,18 @@ class ToolCommand:
 
     step: str  # its name in the manifest
     argv: tuple[str, ...]
-    log: Path  # takes stdout and stderr: of much output begin and end, without secrets
+    log: Path  # of stdout and stderr: of much output the begin and the end, with secrets masked
     env: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float | None = None
-    stdout: Path | None = None  # takes stdout alone, for tools that print their result
-    makes: tuple[Path, ...] = ()  # files that it is to make
-    keeps_at_limit: bool = False  # whether what it made until its time limit is of use
-    pass_on: PassOn | None = None  # told what a program of the user's prints
+    stdout: Path | None = None  # of stdout alone, for tools that print their result
+    makes: tuple[Path, ...] = ()  # files that it makes
+    keeps_at_limit: bool = False  # whether what it has made at its time limit is used
+    pass_on: PassOn | None = None  # called with what a program of the user's prints
     reads: ProgramInput | None = None  # its standard input
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What it writes, but for the log."""
+        """The files that it writes, without the log."""
         return (*self.makes, *([self.stdout] if self.stdout else []))
 
 
@@ -76,14 +72,14 @@ class Finished(NamedTuple):
     started: str  # ISO 8601 with offset
     duration_s: float
     message: str = ""
-    left: tuple[str, ...] = ()  # what it left running when it had ended, and was ended: command line and number
+    left: tuple[str, ...] = ()  # processes that it left running, which were ended: command line and number
 
 
 class Process:
     """A started command. :meth:`wait` for it once."""
 
     def __init__(self, command: ToolCommand, supervisor: Supervisor) -> None:
-        """Raises FiprofError where no process can be started, as for a command line that is too long."""
+        """Raises FiprofError where no process can be started, e.g. for a command line that is too long."""
         self.command = command
         self._supervisor = supervisor
         self._token = f"{_identity(os.getpid())}/{uuid.uuid4().hex}"
@@ -93,7 +89,7 @@ class Process:
             with file_errors(command.stdout or command.log):
                 log = open(command.log, "ab", buffering=0)  # noqa: SIM115 - the relay closes it
                 out = files.enter_context(open(command.stdout, "wb")) if command.stdout else subprocess.PIPE
-            # The guard ends its processes when nobody holds the other end of the first.
+            # The guard ends its processes when the other end of the first pipe is closed.
             its_control, self._control = os.pipe()
             self._report, its_report = os.pipe()
             for descriptor in (its_control, its_report):
@@ -106,7 +102,7 @@ class Process:
                     guarded,
                     stdin=stdin,
                     stdout=out,
-                    # Two pipes only where they are told apart: one keeps the order.
+                    # Two pipes only where they are needed apart: one keeps the order.
                     stderr=subprocess.PIPE if command.pass_on or command.stdout else subprocess.STDOUT,
                     env={**os.environ, **command.env, TOKEN_VARIABLE: self._token},
                     start_new_session=True,
@@ -117,9 +113,9 @@ class Process:
             self._relay = Relay(log, self._popen.stdout, self._popen.stderr, command.pass_on)
 
     def wait(self, on_output: Callable[[str], object] | None = None) -> Finished:
-        """Wait for the end, the time limit or the supervisor's stop; every child is gone when this returns.
+        """Wait for the end, the time limit or the supervisor's stop; every child has ended when this returns.
 
-        on_output: called a few times a second with the log's last lines (at most 4 KB); returns True to have it ended.
+        on_output: called a few times a second with the log's last lines (at most 4 KB); True ends the process.
         """
         outcome: Outcome = "ok"
         # From now, not from the start: a process may have been started early and held back.
@@ -136,7 +132,7 @@ class Process:
                 if on_output is not None and on_output(self._relay.tail(TERMINAL_TAIL_BYTES)) is True:
                     message = ENOUGH
                     break
-                # The guard has reported, or is gone. Waiting for its process would find that up to 50 ms later.
+                # The guard has reported, or is gone; to poll its process would notice up to 50 ms later.
                 if select.select([self._report], [], [], POLL_S)[0]:
                     break
         finally:
@@ -150,7 +146,7 @@ class Process:
         return Finished(outcome, status, self._started, duration_s, message, tuple(report.get("left", ())))
 
     def _end(self) -> dict[str, Any]:
-        """Have everything ended that is still there. Returns what the guard said; nothing where it was killed."""
+        """End all that still runs. Returns the guard's report, empty where it was killed."""
         os.close(self._control)
         try:
             self._popen.wait(GUARD_S)
@@ -161,15 +157,15 @@ class Process:
         if not content:
             _kill(_carrying(lambda token: token == self._token))
         self._relay.close()
-        found: dict[str, Any] = json.loads(content or "{}")
-        return found
+        result: dict[str, Any] = json.loads(content or "{}")
+        return result
 
 
 class Supervisor:
-    """Starts commands and can stop all of them."""
+    """Starts commands, and can end all of them."""
 
     def __init__(self, env: Mapping[str, str] | None = None, stopping: threading.Event | None = None) -> None:
-        """env: set for every command that sets nothing else. stopping: has every process that is waited for ended."""
+        """env: variables for every command, which its own replace. stopping: ends the processes when it is set."""
         self.env = env or {}
         self.stopping = stopping or threading.Event()
 
@@ -183,9 +179,9 @@ class Supervisor:
 
 
 def end_orphans() -> list[str]:
-    """End what fiprofs left running that are no more. Returns the command lines.
+    """End the processes of fiprofs that no longer run. Returns the command lines.
 
-    Their guards do so within seconds; this waits for them, and ends what has no guard any longer.
+    Their guards do so within seconds; this waits for that, and ends those whose guard was killed too.
     """
     own_namespace = _namespace()
 
@@ -206,7 +202,7 @@ def end_orphans() -> list[str]:
 
 
 def _carrying(is_own: Callable[[str], bool]) -> list[psutil.Process]:
-    """Living processes with a token that fits."""
+    """The processes whose token is ``is_own``."""
     processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -224,12 +220,12 @@ def _kill(processes: list[psutil.Process]) -> None:
 
 
 def _namespace() -> str:
-    """What tells this container's process numbers from another's."""
+    """The namespace of process numbers, which differs between containers."""
     return str(os.stat("/proc/self/ns/pid").st_ino)
 
 
 def _identity(pid: int) -> str:
-    """What no other process has: namespace, number and start, with dots between; without the start when it is gone."""
+    """A process's identity: namespace, number and start, with dots between; without the start once it has ended."""
     start = ""
     with contextlib.suppress(OSError):
         # Field 22 of proc(5), in ticks since boot: psutil's time moves when the clock is set.
@@ -252,10 +248,10 @@ def describe_exit(status: int) -> str:
 class ProgramInput:
     """fiprof's own standard input for a program that is started several times: it reads the same each time.
 
-    Of a pipe each start is given what the first one took. A terminal's is empty: nobody types it twice.
+    Of a pipe each start gets what the first one read. Of a terminal it is empty.
     """
 
-    _taken: IO[bytes] | None = None
+    _taken: IO[bytes] | None = None  # what the first start read of a pipe
 
     def open(self) -> int:
         """A descriptor to start the program with. Raises FiprofError where nothing can be read or kept."""
@@ -268,7 +264,7 @@ class ProgramInput:
                 reads, writes = os.pipe()
                 threading.Thread(target=_copy_input, args=(writes, self._taken), daemon=True).start()
                 return reads
-            # With a position of its own in the file.
+            # Opened anew, so that each start has its own position in the file.
             descriptor = os.open(f"/proc/self/fd/{self._taken.fileno() if self._taken else 0}", os.O_RDONLY)
             if kind == stat.S_IFREG:
                 os.lseek(descriptor, os.lseek(0, 0, os.SEEK_CUR), os.SEEK_SET)
@@ -277,11 +273,11 @@ class ProgramInput:
             raise FiprofError(f"what the program is to read: {error.strerror}", "give it none: < /dev/null") from error
 
 
-def _copy_input(writes: int, source: IO[bytes]) -> None:
-    # Until the program has ended, or the disk is full: then what it reads ends too.
+def _copy_input(writes: int, copy: IO[bytes]) -> None:
+    """Copy fiprof's standard input to a pipe and a file, until the program has ended or the disk is full."""
     with contextlib.suppress(OSError), open(writes, "wb") as program:
         while piece := os.read(0, PIECE_BYTES):
-            source.write(piece)
+            copy.write(piece)
             program.write(piece)
             program.flush()
 
@@ -291,14 +287,14 @@ INPUT = ProgramInput()
 PassOn = Callable[[bytes, bool], None]  # takes a piece of output, empty at its end, and whether it is of stderr
 
 MOST_BYTES = 1 << 20
-"""Of a log's begin, and of its end: what is between is left out. The tools say at either end what went wrong."""
-EDGE_BYTES = 1 << 12  # left out at either side besides, where half a secret would not be known for one
-PIECE_BYTES = 1 << 16
-CLOSING_S = 2.0
+"""Of a log's begin, and of its end; the middle is left out. The tools say at either end what went wrong."""
+EDGE_BYTES = 1 << 12  # left out besides at either edge of the gap, where half a secret would not be recognized
+PIECE_BYTES = 1 << 16  # read at once
+CLOSING_S = 2.0  # in which the pipes of ended processes are read to their end
 
 
 class Relay:
-    """Reads the pipes of a process until they end."""
+    """Reads the pipes of a process until they end: into its log, and on to ``pass_on``."""
 
     def __init__(
         self, log: io.FileIO, stdout: IO[bytes] | None, stderr: IO[bytes] | None, pass_on: PassOn | None
@@ -317,15 +313,15 @@ class Relay:
             thread.start()
 
     def tail(self, count: int) -> str:
-        """The last bytes so far."""
+        """The last bytes of the output so far, as text."""
         with self._lock:
             return self._end[-count:].decode(errors="replace")
 
     def close(self) -> None:
-        """Write the whole log anew, masked as one text. Every process that holds the pipes is gone."""
+        """Write the whole log anew, masked as one text; to call when no process holds the pipes any longer."""
         for thread in self._threads:
             thread.join(CLOSING_S)
-        # A full disk is told by whoever writes next.
+        # A full disk is reported by whatever writes next.
         with self._lock, self._log as log, contextlib.suppress(OSError):
             begin = bytes(self._begin)
             end = bytes(self._end[-self._left_out :]) if self._left_out else b""
@@ -347,9 +343,9 @@ class Relay:
                 with self._lock:
                     now = piece[: MOST_BYTES - len(self._begin)]
                     self._begin += now
-                    # Whole lines: half a secret would not be known for one.
+                    # Whole lines: half a secret would not be recognized.
                     lines, newline, begun = (begun + now).rpartition(b"\n")
-                    # The program goes on.
+                    # A log that cannot be written does not stop the program.
                     with contextlib.suppress(OSError, ValueError):
                         self._log.write(mask_bytes(lines + newline))
                     self._left_out += len(piece) - len(now)

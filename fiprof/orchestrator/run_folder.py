@@ -1,6 +1,4 @@
-"""The archive of run folders: where they lie, how one comes about, how one is found again, and what
-an ended fiprof left in it.
-"""
+"""The archive of run folders: how one is made, how one is found, and how those of killed fiprofs are recovered."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ from fiprof.model.manifest import Action, FileEntry, Manifest, Status, is_run, r
 from fiprof.orchestrator import parse
 
 PARTIAL_PREFIX = ".partial-"
-# Given up for the last manifest, so that a run that filled the disk can still say so.
-RESERVE = ".reserve"
+RESERVE = ".reserve"  # a file that is removed for the last manifest, so that a run that filled the disk can say so
 RESERVE_BYTES = 1 << 18
 OWNER = ".owner"  # locked by the process that fills the folder
 FURTHEST_WEST = timedelta(hours=12)  # the most that a local time is behind UTC
@@ -40,16 +37,16 @@ class Archive:
     """A folder of run folders."""
 
     root: Path
-    tell: Callable[[str], None] = lambda _: None  # is told what has to be waited for
+    tell: Callable[[str], None] = lambda _: None  # called with a line for the user while something is waited for
 
     def names(self) -> list[str]:
-        """The runs by name, which begins with their local time, and folders that this user may not enter."""
+        """The names of the runs, which begin with their local time, and of folders that this user may not enter."""
         if not self.root.is_dir():
             return []
         return sorted(each.name for each in os.scandir(self.root) if each.name[0] != "." and is_run(each.path))
 
     def present(self) -> list[str]:
-        """The same. Raises FiprofError (exit status 2) where there is none, as of an archive that is not mounted."""
+        """The same. Raises FiprofError (exit status 2) where there are none, as in an archive that is not mounted."""
         if names := self.names():
             return names
         raise FiprofError(f"{self.root} holds no run", "fiprof collect --kernel prefill makes one", exit_code=2)
@@ -62,13 +59,13 @@ class Archive:
         return sorted(self.present(), key=lambda name: (started(self.root / name), name))
 
     def unfinished(self) -> list[Path]:
-        """Folders of collects that are still going on, or whose fiprof was killed."""
+        """Folders of runs that are still being made, or whose fiprof was killed."""
         names = os.listdir(self.root) if self.root.is_dir() else ()
-        found = (self.root / name for name in names if name.startswith(PARTIAL_PREFIX))
-        return sorted(path for path in found if path.is_dir() and not path.is_symlink())
+        paths = (self.root / name for name in names if name.startswith(PARTIAL_PREFIX))
+        return sorted(path for path in paths if path.is_dir() and not path.is_symlink())
 
     def latest(self, reads: Callable[[Manifest], bool]) -> Path:
-        """The newest complete run that is read; where there is none the newest one, and the newest of all.
+        """The newest complete run that ``reads`` accepts; else the newest that it accepts, else the newest of all.
 
         Raises as :meth:`present`.
         """
@@ -91,7 +88,7 @@ class Archive:
     def find(self, text: str, reads: Callable[[Manifest], bool] = lambda manifest: manifest.kind == "run") -> Path:
         """The run folder that a path, a name, a prefix of either, or ``latest`` means.
 
-        reads: which runs ``latest`` may be; those of profilers' output, no measured comparisons.
+        reads: which runs ``latest`` may be; by default not those that hold measured comparisons.
         Raises FiprofError (exit status 2) when there is none or a prefix fits several.
         """
         path = Path(text)
@@ -121,10 +118,8 @@ class Archive:
         raise FiprofError(f"there is no run {text} in {folder.root}", remedy, exit_code=2)
 
     def create(self, label: str, **known: object) -> RunFolder:
-        """A new run folder, named by the time and ``label``, still under its partial name. known: of its manifest.
-
-        Two at the same second get different names.
-        """
+        """A new run folder, named by the time and ``label``, still under its partial name; two at the same second get
+        different names. known: fields of its manifest."""
         stem = f"{clock.now():%Y%m%d-%H%M%S}-{label}"
         with files.file_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
@@ -136,12 +131,12 @@ class Archive:
                 with files.scratch(self.root) as new:
                     for inside in ("logs", layout.TABLES):
                         (new / "run" / inside).mkdir(parents=True)
-                    # What tools write is looked through when they have ended: until then nobody else reads it.
+                    # Other users may not read it until secrets have been masked in what the tools write.
                     (new / "run").chmod((new / "run").stat().st_mode & 0o7700)
                     (new / "run" / RESERVE).write_bytes(bytes(RESERVE_BYTES))
                     owner = os.open(new / "run" / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
                     fcntl.flock(owner, fcntl.LOCK_EX)
-                    # Whoever finds it finds it held.
+                    # Locked before it appears under this name.
                     try:
                         os.rename(new / "run", partial)
                     except OSError as error:
@@ -163,13 +158,13 @@ class Archive:
 
 
 class _Start(TypedDict):
-    """What is read of a manifest for the order of runs."""
+    """The field of a manifest by which runs are ordered."""
 
     started: datetime
 
 
 def started(folder: Path) -> datetime:
-    """When a run began, in UTC: by its manifest, by its name where that cannot be read; 1970 where that has no time."""
+    """When a run began, in UTC: by its manifest, else by its name, else 1970."""
     with contextlib.suppress(MisfitError, FiprofError, OSError):
         text = decode(files.read_bytes(folder, layout.FILE_NAME), _Start)["started"]
         return text if text.tzinfo else text.replace(tzinfo=UTC)
@@ -186,11 +181,8 @@ def _date(name: str) -> datetime | None:
 
 
 class RunFolder:
-    """A run folder while it is being filled, and its manifest as it grows: every action is on disk before the next one
-    starts. Safe to call from threads.
-
-    owner: descriptor that holds the folder for this process.
-    """
+    """A run folder while it is filled, and its manifest: every action is on disk before the next one starts. Safe to
+    call from threads. owner: descriptor of its file OWNER, which this process has locked."""
 
     def __init__(self, root: Path, name: str, manifest: Manifest, owner: int | None = None) -> None:
         self.name = name
@@ -202,6 +194,7 @@ class RunFolder:
         self._lock = threading.RLock()
 
     def settled(self, text: str) -> str:
+        """A text with the folder's final path in place of the partial one."""
         return text.replace(str(self.path), str(self.final_path))
 
     def set(self, **changes: object) -> None:
@@ -213,7 +206,7 @@ class RunFolder:
             json_file.write(self.path / layout.FILE_NAME, self.manifest)
 
     def note(self, **more: Mapping[str, Any] | Iterable[Any]) -> None:
-        """Add to fields of the manifest: to a dict, or behind a list."""
+        """Add to fields of the manifest that are dicts or lists."""
         with self._lock:
             for name, added in more.items():
                 before = getattr(self.manifest, name)
@@ -229,7 +222,7 @@ class RunFolder:
         self.note(warnings=[self.settled(text)])
 
     def keep_private(self, paths: Collection[str]) -> None:
-        """Keep files of tools, of which a secret became known, from other users and out of bundles."""
+        """Keep tools' files in which a secret was found from other users, and out of bundles."""
 
         def as_private(entry: FileEntry) -> FileEntry:
             if str(path := self.path / entry.path) not in paths:
@@ -242,10 +235,7 @@ class RunFolder:
             self.set(actions=[dataclasses.replace(each, files=list(map(as_private, each.files))) for each in actions])
 
     def finish(self, status: Status, reason: str, duration_s: float | None = None) -> Path:
-        """Write the manifest and give the folder its name. Returns where it lies now.
-
-        duration_s: of the run, where this process did not begin it.
-        """
+        """Write the manifest and give the folder its name. Returns its path. duration_s: by default since the begin."""
         if duration_s is None:
             duration_s = round(time.monotonic() - self._begin, 3)
         tables = parse.table_entries(self.path)
@@ -254,7 +244,7 @@ class RunFolder:
         try:
             self.save()
         finally:
-            # Also when the disk is too full for the last manifest: the one before says so.
+            # Also when the disk is too full for the last manifest: the one before says that the run was interrupted.
             with files.file_errors(self.path.parent):
                 (self.path / OWNER).unlink(missing_ok=True)
                 mode = (self.path / layout.FILE_NAME).stat().st_mode & 0o666
@@ -266,10 +256,10 @@ class RunFolder:
 
 
 def file_entry(folder: Path, path: Path) -> FileEntry:
-    """Size and checksum of a file in a run folder. One that holds an environment is kept from other users."""
+    """Size and checksum of a file in a run folder. A report that holds an environment is kept from other users."""
     from fiprof.model import redaction
 
-    # What tools write in formats of their own, and cannot be cleared of an environment.
+    # The tools' own formats, in which secrets cannot be masked.
     private = path.suffix in (".nsys-rep", ".ncu-rep") and redaction.holds_environment(path)
     if private:
         path.chmod(0o600)
@@ -283,9 +273,9 @@ UNFINISHED = "unfinished"  # folder for reports that a killed tool may not have 
 
 
 def recover(archive: Archive) -> list[str]:
-    """Make runs of the folders that killed fiprofs left, as far as there is anything in them.
+    """Make interrupted runs of the folders that killed fiprofs left; those without a manifest are removed.
 
-    Returns what was done, a sentence each. What cannot be changed is left for a command that may.
+    Returns what was done, a sentence each. Folders that this process may not change stay.
     """
     messages: list[str] = []
     partials = archive.unfinished()

@@ -51,8 +51,7 @@ class ProgramComparison:
     """What changed between two traces. Changes without a device are of all ranks together."""
 
     work: float
-    """Executions on side B over those on side A, of kernels that both have; 1 where these did not change alike, and
-    for times of a step."""
+    """Executions of common kernels, B's over A's; 1 where these did not change alike, and for times of a step."""
     whole_because: str  # why the whole traces are compared and not their steady parts; empty where the user chose
     gpus: tuple[int, int]  # of each side; all times are the mean of its GPUs
     steps: tuple[int, int] | None  # of each side, on all GPUs; all times are the mean step. None for times of a window
@@ -298,8 +297,7 @@ def _spent(ranking: Top, steps: float) -> Mapping[Place, Mapping[Spent, float]]:
 
 
 def _idle(run: Run, within: bool) -> Iterator[Row]:
-    """Time without work by range, cause and call. Short work of the host before a launch counts as launching, as in
-    ``top``."""
+    """Time without work by range, cause and call; the host's short work counts as launching, as in ``top``."""
     for part in parts(run, within_steady=within).values():
         for why, ns in part.causes.items():
             short = why.cause is IdleCause.HOST and not why.long

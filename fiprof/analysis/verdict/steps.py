@@ -1,12 +1,12 @@
 """What to do about what limits a launch: each step with its words, its bound and what that rests on.
 
 A resource at r percent of its peak needs r percent of the time whatever is done about the others. So a step saves at
-most what the busiest resource leaves whose work it does not make less; and, where the work stays the same, what the
-floor of the case's bytes and operations leaves. A stall's share bounds nothing: warps wait at the same time.
+most the time that is left by the busiest resource whose work it does not reduce; and, where the work stays the same,
+the time that is left by the least bytes and operations of the case. A stall's share is no bound: warps wait at once.
 
-Each step declares what it relieves. First come those that relieve the limit for most of the time: every limit of the
-launch, or, of a tail behind a saturated resource, the longer part. Among these come first those whose saving was
-estimated from counters, then those with a bound that says something, then the rest, the largest first. What relieves no
+Each step declares what it relieves. First come the steps that relieve the limit for most of the time: every limit of
+the launch, or, of a tail behind a saturated resource, the longer part. Among these, first come those whose saving was
+estimated from counters, then those with an informative bound, then the rest, each by size. A step that relieves no
 limit is never first.
 """
 
@@ -34,34 +34,34 @@ from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mm
 from fiprof.text import csv_rows
 
 STEPS, WAYS = (csv_rows(Path(__file__).with_name(name)) for name in ("steps.csv", "ways.csv"))
-"""A step's words for a sentence and for a table's cell, what it relieves and changes, the resource that it lets work as
-much of the time as in the best case of the kernel; the words of a way to do one."""
+"""Step -> its words for a sentence and for a table's cell, what it relieves and changes, and the resource that is busy
+as in the kernel's best case afterwards; way to do a step -> its words."""
 MOST_STEPS = 3
 INSTRUCTION_BYTES = 16  # of SASS, from compute capability 7.0 on
 SECTOR_BYTES, MOST_WARPS = 32, 32  # bytes of a sector, warps of a block at the most
 DIVISION, MANY_DIVIDED = 20, 0.4
-"""Instructions of a division of integers, with its remainder, at the least (32 bits, nvcc 13 for sm_90; of 64 bits some
-70 more), and the part of what is executed from which on divisions are told."""
+"""Fewest instructions of an integer division with its remainder (32 bits, nvcc 13 for sm_90; of 64 bits some 70 more),
+and the share of executed instructions from which on divisions are named."""
 _LOADED_BYTES = Formula("global_load_sectors * 32")
-TWO_WORDS, PASSES_AGAIN = 8, 2  # bytes; loads over those that the operations need, from which passes are repeated
+TWO_WORDS, PASSES_AGAIN = 8, 2  # bytes; loaded over needed bytes, from which on the input is read more than once
 WHOLE_TILES = 2
-"""Counted over needed operations, from which whole tiles are thrown away: where only those are computed that hold
-something needed, a row of a causal mask has half of one too many, and of one tile at the least."""
+"""Counted over needed operations, from which on whole tiles are computed in vain: without such tiles, a row of a causal
+mask has half a tile too many."""
 HOPPER = "9"  # major compute capability that has wgmma
 COPIES = (Family.ASYNC_COPY, Family.TMA)
 SHARED = (Family.SHARED_LOAD, Family.SHARED_STORE)
 PIPES = tuple(part for part, of in RESOURCES.items() if of.kind is Kind.COMPUTE and part is not Part.TENSOR_CORES)
 LOADS = (Part.LSU_PIPE, Part.ISSUE_SLOTS, Part.MIO, *PASSES, Part.L1_TAGS)
-"""What fewer or wider loads and stores make less use of."""
+"""Resources that fewer or wider loads and stores use less."""
 Relief = Part | Kind  # what a step relieves: a resource; the waiting, the idle multiprocessors or the host by its kind
 _GROUPS: Mapping[str, tuple[Relief, ...]] = {
     "pipes": PIPES, "passes": PASSES, "loads": LOADS,
     "accesses": (*LOADS, Part.L2, Part.L2_ATOMICS, Part.L1_TO_L2, Part.DRAM, Part.CLUSTER_MEMORY),
     **{each.value: (each,) for kind in (Part, Kind) for each in kind},
 }  # fmt: skip
-"""What steps.csv calls them; accesses are what fewer of them make less use of."""
+"""Names of groups in steps.csv; ``accesses`` are the resources that fewer accesses to memory use less."""
 _HIDDEN = {Part.OTHER_COMPUTE: {*PIPES, Part.TENSOR_CORES}, Part.OTHER_MEMORY: {*PASSES, Part.L2, Part.DRAM}}
-"""A part without a column -> those beside it: whoever changes one of them may change it too."""
+"""A part without a column of its own -> the parts that it may be: a step that changes one of these may change it."""
 L2_COLUMNS, LINE = RESOURCES[Part.L2].columns, 4  # sectors of a line, which one lookup finds
 _LINE_SECTORS = Formula("(global_load_sectors + global_store_sectors) / (global_load_requests + global_store_requests)")
 """Sectors that a warp's request touches: LINE where its lanes have 4 bytes each, side by side."""
@@ -77,18 +77,16 @@ class Step(NamedTuple):
     action: Finding  # what to do, with the numbers that its wording needs
     short: str  # the same as a template for a table's cell
     bound_pct: float | None
-    """The most that it saves, percent of the time of ``of``: nothing that it leaves as it is could be faster. None
-    where nothing bounds it but the work itself."""
+    """The most that it saves, percent of the time of ``of``, by what it leaves as it is. None without such a bound."""
     basis: Finding  # what the step and its bound rest on
     of: TimeOf = TimeOf.LAUNCH
     measured_pct: float | None = None
     """What it saved where it was measured, percent of the time of ``of``; None for a step that is only bounded."""
     estimate_pct: float | None = None
-    """What it saves where everything else keeps its time, likewise: by the counters of what it removes, or ncu's rule.
-    None where there is none."""
-    relieves: tuple[Relief, ...] = ()  # the limits that it makes less
-    cause: CauseId | None = None  # the cause that it is for; None for one that is for the limit
-    rules: tuple[QuotedRule, ...] = ()  # ncu's rules that the step restates; of ncu_rule the one whose estimate it is
+    """What it saves if all else stays the same, likewise: by counters, the best case or ncu's rule. None without."""
+    relieves: tuple[Relief, ...] = ()  # the limits that it reduces
+    cause: CauseId | None = None  # the cause that it removes; None for a step against the limit
+    rules: tuple[QuotedRule, ...] = ()  # ncu's rules that the step restates; of ncu_rule the one with its estimate
     bound_source: Provenance | None = None
     """Where the bound comes from; None without one, and where nothing that the step leaves as it is was used."""
     estimate_source: Provenance | None = None  # where the estimate comes from; None without one, and for ncu's
@@ -106,12 +104,12 @@ class Step(NamedTuple):
 
     @property
     def size_pct(self) -> float | None:
-        """What it is ranked by: the estimate, else the bound; None without either."""
+        """The size by which steps are ranked: the estimate, else the bound; None without either."""
         return self.bound_pct if self.estimate_pct is None else self.estimate_pct
 
     @property
     def little_known(self) -> bool:
-        """Whether nothing was estimated, and the bound, what else the launch uses, says next to nothing."""
+        """Whether nothing was estimated, and the bound is so high that it says next to nothing."""
         known = self.estimate_pct is not None or self.of is not TimeOf.LAUNCH
         return not known and self.bound_pct is not None and self.bound_pct >= thresholds.UNINFORMATIVE
 
@@ -122,16 +120,17 @@ class Step(NamedTuple):
 
     @property
     def of_kernels(self) -> bool:
-        """Whether it is of more kernels than the launch's own, and its bound the launch's part of them."""
+        """Whether its bound is of the time of several kernels, of which the launch's is a part."""
         return self.of in (TimeOf.KERNELS, TimeOf.ITERATION_KERNELS)
 
     def part_of(self, whole: TimeOf, share: float) -> Step:
-        """The same of the time of a whole. share: the launch's part of that, 0 to 1."""
+        """The step with its savings of the time of a whole. share: the launch's part of that, 0 to 1."""
         most, saved = (each and each * share for each in (self.bound_pct, self.estimate_pct))
-        said = self._replace(bound_source=None, estimate_source=None, measured_pct=None)
-        return said._replace(bound_pct=most, estimate_pct=saved, of=whole)
+        step = self._replace(bound_source=None, estimate_source=None, measured_pct=None)
+        return step._replace(bound_pct=most, estimate_pct=saved, of=whole)
 
     def relieving(self, limit: Bottleneck) -> bool:
+        """Whether it relieves a limit."""
         return not {limit.kind, limit.part, *_HIDDEN.get(limit.part or Part.DRAM, ())}.isdisjoint(self.relieves)
 
     def fields(self) -> dict[str, Any]:
@@ -146,20 +145,20 @@ class Step(NamedTuple):
 
 
 class LaunchContext(NamedTuple):
-    """What is known of a launch when its steps are made."""
+    """What the steps of a launch are made of."""
 
     row: Row
     names: Names  # ncu's names of the columns
     verdict: Verdict
     stalls: tuple[Comparison, ...] = ()  # percent of the warps' time in each stall reason, the largest first
-    rules: tuple[QuotedRule, ...] = ()  # weighed: with why they are no step
-    excess_ops: float | None = None  # counted operations over those that the case needs; None for unknown
-    excess_bytes: float | None = None  # DRAM bytes likewise
+    rules: tuple[QuotedRule, ...] = ()  # ncu's, with why they are no step
+    excess_ops: float | None = None  # counted operations over those that the case needs; None where not known
+    excess_bytes: float | None = None  # counted DRAM bytes over those that the case needs, likewise
     case: CaseVerdict | None = None
-    least: CaseEntry | None = None  # its case, with the bytes that it needs; None where that is not known
-    floor: Floor | None = None  # the least time of its case; None for another than its main kernel, and unknown
+    least: CaseEntry | None = None  # its case, with the bytes that it needs; None where these are not known
+    floor: Floor | None = None  # the least time of its case; None where not known, and for other than the main kernel
     code: Listing = NO_LISTING  # its instructions
-    share: float | None = None  # its part of the kernel time of ``whole``, 0 to 1; None where that is not known
+    share: float | None = None  # its part of the kernel time of ``whole``, 0 to 1; None where not known
     whole: TimeOf = TimeOf.KERNELS
     best: Mapping[Part, tuple[float, str]] = {}  # the most that its kernel uses a resource, percent; in which case
 
@@ -170,7 +169,7 @@ class LaunchContext(NamedTuple):
         return number(self.row, column)
 
     def estimated(self, *names: str) -> tuple[QuotedRule, ...]:
-        """ncu's rules of these names that estimate something."""
+        """Those of ncu's rules with these names that have an estimate."""
         return tuple(rule for rule in self.rules if rule.rule in names and rule.speedup_pct is not None)
 
     def use(self, *parts: Part) -> float:
@@ -178,13 +177,13 @@ class LaunchContext(NamedTuple):
         return max((found.value for part in parts if (found := self.verdict.resource(part))), default=0.0)
 
     def use_of(self, part: Part | None) -> dict[str, Any]:
-        """The part, and its use where it was measured."""
+        """Values of a finding: ``part``, and its ``use`` where that was measured."""
         resource = self.verdict.resource(part) if part else None
         return {"part": part, "use": resource.comparison.number if resource and resource.comparison else None}
 
     def cost(self, cause: CauseId, part: float | None = 1.0) -> TracedNumber | None:
-        """Percent of the time that goes with a cause: so much of the use of the limit, or of the warps' time in the
-        stalls that the cause shows as. part: 0 to 1; None where it is not known."""
+        """Percent of the time that a cause costs: a part of the limit's use, else of the warps' time in the stalls that
+        the cause shows as. part: 0 to 1; None where it is not known."""
         binds = [use] if (use := self.use_of(self.verdict.part)["use"]) else []
         spent = binds or [each.number for each in self.stalls if each.of in cause.stalls]
         source = Provenance("facts", f"{part!r} * sum(parts)", parts=tuple(each.source for each in spent))
@@ -198,10 +197,10 @@ class LaunchContext(NamedTuple):
     ) -> Step:  # fmt: skip
         """A step of ``steps.csv``, with the most that it saves.
 
-        because: what it rests on, beside what needs the rest of the time. values: what its words name. relieves: beside
-        what the table says. still: percent of the time that the busiest resource that it relieves needs afterwards, at
-        the least; None where that is not known. most: the most that it saves by itself. estimate: what it saves where
-        that is not what the resource no longer needs.
+        because: what it rests on, besides what needs the rest of the time. values: of its words. relieves: besides what
+        the table says. still: percent of the time that the busiest resource that it relieves still needs, at least;
+        None where not known. most: the most that it saves by itself. estimate: what it saves, where that is not the
+        time that the resource no longer needs.
         """
         row = STEPS[kind]
         less, work = (*relieves, *_parts(row["relieves"])), row["work"]
@@ -234,9 +233,9 @@ class LaunchContext(NamedTuple):
     def _left(
         self, less: tuple[Relief, ...], changed: set[Relief], still: float | None, work: str
     ) -> tuple[float, Finding, Provenance | None, TracedNumber | None]:
-        """The time that a step leaves at the least, percent, as what it saves at the most; what needs it; where that
-        comes from; and the time in which what it relieves is no longer busy. changed: resources whose use it may
-        change. work: what of the floor's it changes."""
+        """The most that a step saves, percent, by what it leaves; a finding that says what that is; where it comes
+        from; and the time in which the relieved resource is no longer busy. changed: resources whose use it may change.
+        work: which of the case's least bytes and operations it changes."""
 
         def left(of: Bottleneck, formula: str) -> Provenance | None:
             return of.comparison and Provenance("facts", formula, parts=(of.comparison.number.source,))
@@ -276,16 +275,16 @@ class LaunchContext(NamedTuple):
 
     @property
     def too_small(self) -> bool:
-        """Whether the launch is mostly what any launch takes: the work is too small for the GPU."""
+        """Whether most of the time is what any launch takes: the work is too small for the GPU."""
         return (quantities.FIXED.of(self.row) or 0.0) >= thresholds.MOSTLY
 
     def in_code(self, *families: Family) -> Finding | None:
-        """How many instructions of these families the code has, as a basis; None where it is not known or has none."""
+        """A basis: how many instructions of these families the code has; None where it has none or is not known."""
         named = tuple(f"{count} {opcode}" for opcode, count in self.code.opcodes(*families).items())
         return finding("code", "the code has {instructions}", instructions=named) if named else None
 
     def executed(self) -> Finding | None:
-        """The families of instructions that are executed most, as a basis."""
+        """A basis: the families of instructions that are executed most."""
         families = (each for each in Family if each is not Family.OTHER and self.code.executes(each))
         shares = {each: self.code.executed_share(each) or 0.0 for each in families}
         most = sorted(shares, key=shares.__getitem__, reverse=True)[:3]
@@ -314,7 +313,7 @@ def both(*parts: Finding | None) -> Finding | None:
 
 
 def hot_instruction(hottest: HotInstruction | None) -> Finding | None:
-    """An instruction at which warps stall, as a basis."""
+    """A basis: the instruction at which warps stall."""
     if hottest is None:
         return None
     kind, words = "hot", "the hottest instruction is {sass}, {sample_share:.0%} of the samples"
@@ -324,19 +323,19 @@ def hot_instruction(hottest: HotInstruction | None) -> Finding | None:
 
 
 def ways(*those: str | tuple[str, bool]) -> dict[str, Any]:
-    """The ways of ``ways.csv`` that the kernel does not go already, as a step's values."""
+    """Values of a step: the ways of ``ways.csv`` to do it. Of a pair only where the second is true."""
     words, open_ = WAYS, (each for each in those if isinstance(each, str) or each[1])
     names = (each if isinstance(each, str) else each[0] for each in open_)
     return {"ways": tuple(Label(way, words[way]["words"]) for way in names)}
 
 
 def peaks(ratio: float) -> Finding:
-    """How much faster other instructions are, as a basis."""
+    """A basis: how much faster other instructions are."""
     return finding("peaks", "their peak is {ratio:.3g} times as high", ratio=ratio)
 
 
 def measured(faster: Alternative) -> Step:
-    """What to change, and what it saved of an iteration without a profiler."""
+    """The step to a measured alternative: what to change, and what it saved of an iteration without a profiler."""
     words = "{instead_time} instead of {time}{measure}, {factor} times as fast ({low:.2f} to {high:.2f} {observed})"
     basis = finding(
         "measured", words, time=faster.time, instead_time=faster.instead_time, factor=faster.time / faster.instead_time,
@@ -349,7 +348,7 @@ def measured(faster: Alternative) -> Step:
 
 
 def steps(s: LaunchContext) -> tuple[Step, ...]:
-    """The two or three steps that follow, in the module's order."""
+    """The steps for a launch, at most MOST_STEPS, in the module's order."""
     verdict, case, limits = s.verdict, s.case, s.verdict.limits
     makers = [
         (make, limit.part)
@@ -360,13 +359,13 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
         return ()
     advised: list[Step] = []
     if case and case.copying and case.copying.reached and verdict.kind is not Kind.LAUNCH:
-        # Where an iteration mostly copies, no change of a kernel matters as much.
+        # Where an iteration mostly copies, changes of kernels matter less.
         copying = case.copying.number
         because = finding("copying", "only copies run in {copying} of the GPU's busy time", copying=copying)
         advised.append(s.step("less_copying", because, most=copying))
     for cause in verdict.causes:
         advised += [each._replace(cause=cause.id) for each in steps_for(s, cause.id)]
-    # A cause says more than the stall that it shows as, and than the search for the unit that it keeps busy.
+    # A cause says more than the stall that it shows as, or than a search for the busy unit.
     explained = {"find_unit"} if verdict.causes else set()
     explained |= {reason for cause in verdict.causes for reason in cause.id.stalls}
     for make, part in makers:
@@ -389,7 +388,7 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
     elif limits[0].part and not any(each.relieving(limit) for each in worth for limit in limits):
         worth.append(s.step("at_roof", values=s.use_of(limits[0].part), relieves=(limits[0].part,)))
 
-    # A resource limits while the multiprocessors work, the imbalance while they idle; other limits all the time.
+    # Of a tail and a resource, the resource limits while the multiprocessors work, the imbalance while they are idle.
     idle = limits[0].value if verdict.pair and limits[0].kind is Kind.IMBALANCE and limits[1].kind in USED else 50.0
 
     def rank(each: Step) -> tuple[bool, float, int, float]:
@@ -404,7 +403,7 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
 
 
 def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:
-    """ncu's rules that are about the limit, but those whose step is among fiprof's own, with their estimate."""
+    """ncu's rules about the limit, with their estimates, but for those that fiprof has a step of its own for."""
     taken |= {"CPIStall", "AchievedOccupancy", "TheoreticalOccupancy", *BALANCE_RULES, *CONFLICT_RULES}
     for rule in s.rules:
         if rule.rejected is not None or rule.speedup_pct is None or rule.rule in taken:
@@ -449,7 +448,7 @@ def _imbalance(s: LaunchContext, part: Part | None) -> Iterator[Step]:
 
 
 def _too_small(s: LaunchContext) -> Iterator[Step]:
-    """More work a launch, where what any launch takes is a part of its time; it is the limit where that is most."""
+    """More work for each launch, where what any launch takes is a notable part of its time."""
     fixed, words = s.traced(quantities.FIXED), "a launch that does next to nothing takes {fixed} of its time"
     if fixed is not None and fixed.value >= thresholds.OVERHEAD:
         less = (Kind.LATENCY, Kind.IMBALANCE) if s.too_small else ()
@@ -491,7 +490,7 @@ _WAYS_OUT: Mapping[tuple[str, Family], str] = {
 
 
 def _ways_out(s: LaunchContext, reason: str) -> Mapping[str, Any]:
-    """What makes a stall less: by what the hottest instruction in it waits for, where that is known."""
+    """Values of a step against a stall: what helps, by what the hottest instruction waits for where that is known."""
     hottest, reason = s.code.hottest(reason), "short_scoreboard" if reason == "mio_throttle" else reason
     cause = hottest.cause if hottest else None
     if cause is not None and (reason, cause) in _WAYS_OUT:
@@ -504,7 +503,7 @@ def _ways_out(s: LaunchContext, reason: str) -> Mapping[str, Any]:
 
 
 def more_warps(s: LaunchContext) -> Iterator[Step]:
-    """More warps to wait at the same time, where the grid has them and something holds them down."""
+    """More warps that wait at the same time, where the grid has them and something limits their number."""
     limited = occupancy(s.row)
     if limited.waves is not None and not limited.waves.full:
         empty = limited.waves.idle_share
@@ -548,9 +547,9 @@ def _tensor(s: LaunchContext, _: Part | None) -> Iterator[Step]:
 
 
 def less_work(s: LaunchContext) -> Iterator[Step]:
-    """Products of matrices that the algorithm does not need: what is computed of them goes with each, the softmax of
-    masked tiles too. Not where DRAM or L2 is the busiest or warps wait for loads: there the operands' bytes come first.
-    Other operations are counted by instructions, and say less: an exponential takes several."""
+    """Without matrix products that the algorithm does not need, and what is computed of them, as the softmax of masked
+    tiles. Not where DRAM or L2 is the busiest, or warps wait for loads: there the operands' bytes come first. Not for
+    other operations, which are counted by instructions: an exponential takes several."""
     busiest, excess, top = s.verdict.busiest, s.excess_ops, s.stalls[0] if s.stalls else None
     for_loads = top is not None and top.of == "long_scoreboard" and top.value >= thresholds.DOMINANT_STALL
     if not dominant_tensor_kind(s.row) or busiest is None or busiest.part in (Part.DRAM, Part.L2) or for_loads:
@@ -565,7 +564,7 @@ def less_work(s: LaunchContext) -> Iterator[Step]:
 
 
 def read_once(s: LaunchContext) -> Iterator[Step]:
-    """Passes over the input that the algorithm does not need: each of its operations reads two words at the most."""
+    """Without repeated passes over the input: an operation needs two words at most."""
     loaded, least = _LOADED_BYTES.value(s.row), s.least
     if not loaded or least is None or not least.bytes_read or not least.flops or dominant_tensor_kind(s.row):
         return
@@ -575,11 +574,11 @@ def read_once(s: LaunchContext) -> Iterator[Step]:
 
 
 def wgmma(s: LaunchContext) -> Iterator[Step]:
-    """Instructions of a warpgroup for those of a warp, where the GPU has faster ones.
+    """wgmma in place of mma, where the GPU has it.
 
-    Such a rewrite changes the copies, the loads from shared memory and the overlap too: what stays is the products at
-    the higher peak, DRAM and the special functions. Not where DRAM is used more than the tensor cores are: there the
-    operands' bytes come first. The estimate is that of tensor cores as busy as before.
+    Such a rewrite also changes the copies, the loads from shared memory and the overlap; the products (at the higher
+    peak), DRAM and the special functions stay. Not where DRAM is used more than the tensor cores: there the operands'
+    bytes come first. The estimate is for tensor cores as busy as before.
     """
     kind, use = dominant_tensor_kind(s.row), s.use(Part.TENSOR_CORES)
     hopper = str(s.row.get("cc") or HOPPER).partition(".")[0] == HOPPER
@@ -592,13 +591,13 @@ def wgmma(s: LaunchContext) -> Iterator[Step]:
 
 
 def copy_by_tma(s: LaunchContext) -> Iterator[Step]:
-    """Copies by TMA for those by cp.async, where products of a warpgroup wait for them."""
+    """Copies by TMA in place of cp.async, where wgmma waits for them."""
     if s.code.has(Family.WGMMA) and s.code.count(Family.ASYNC_COPY) > s.code.count(Family.TMA):
         yield s.step("copy_by_tma", s.in_code(*COPIES))
 
 
 def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
-    """Less for the busiest pipe, or for the issue slots, by what the kernel executes most."""
+    """Less work for the busiest pipe, or for the issue slots, by what the kernel executes most."""
     unknown = not s.code
     yield from _tensor_cores(s, part)
     match part:
@@ -672,7 +671,7 @@ def _divided(s: LaunchContext) -> float:
 
 
 def _others(s: LaunchContext, part: Part | None) -> Iterator[Step]:
-    """Less for a part with little to say about, by the ways that ways.csv names for it."""
+    """Less work for another part, by the ways that ways.csv has for it."""
     how = [way for way, row in WAYS.items() if part and part.value in row["parts"].split()]
     if how and part:
         less = (part, Part.FMA_PIPE) if part is Part.FMA_HEAVY else (part,)
@@ -682,15 +681,15 @@ def _others(s: LaunchContext, part: Part | None) -> Iterator[Step]:
 
 
 def _in_floats(s: LaunchContext) -> bool:
-    """Whether floating-point operations, not integer multiplications, make up the FMA pipe's use; True where that is
-    not known. An addition is half a multiply-add."""
+    """Whether the FMA pipe's use is floating-point operations, not integer multiplications; True where not known. An
+    addition counts as half a multiply-add."""
     ops, use = counted_float_ops(s.row).get("fp32"), s.number("fma_pct")
     cycles, peak = s.number("sm_cycles"), s.number("fp32_peak_ops_per_cycle")
     return ops is None or not cycles or not peak or use is None or 100 * ops / cycles / peak >= use / 4
 
 
 def _tensor_cores(s: LaunchContext, part: Part | None) -> Iterator[Step]:
-    """Tensor cores for arithmetic that may be a product of matrices: it reads operands while it multiplies."""
+    """Tensor cores for arithmetic that may be a matrix product: multiply-adds that read operands meanwhile."""
     used, fma = s.number("tensor_active_pct"), s.traced(quantity("fma_pct"))
     if part not in (Part.ISSUE_SLOTS, Part.FMA_PIPE) or used is None or fma is None or used >= thresholds.UNUSED:
         return
@@ -747,7 +746,7 @@ def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
 
 
 def load_ways(s: LaunchContext, waiting: HotInstruction | None) -> dict[str, Any]:
-    """How to keep more bytes on their way. waiting: the instruction at which most warps wait for them."""
+    """Values of a step: ways to more bytes in flight. waiting: the instruction at which most warps wait for loads."""
     if waiting is not None and waiting.chain:
         return ways("several_chains")
     if s.code.has(*COPIES):
@@ -772,7 +771,7 @@ def _below_word(waiting: HotInstruction | None) -> bool:
 
 
 def _l2(s: LaunchContext, _: Part | None) -> Iterator[Step]:
-    """Fewer lookups for the same sectors, where these are what is busy and requests leave much of a line; else less."""
+    """Fewer lookups for the same sectors, where lookups are busy and requests use little of a line; else less of L2."""
     lookups, others = s.traced(quantity("l2_tags_pct")), [column for column in L2_COLUMNS if column != "l2_tags_pct"]
     sectors, rest = _LINE_SECTORS.value(s.row), max(s.number(column) or 0.0 for column in others)
     narrow = s.code.narrow(Family.GLOBAL_LOAD) or s.code.narrow(Family.GLOBAL_STORE)
@@ -806,7 +805,7 @@ def _passes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
 
 
 def _conflicts(s: LaunchContext) -> Iterator[Step]:
-    """Passes through shared memory that bank conflicts add."""
+    """Without the passes through shared memory that bank conflicts add."""
     conflicts = s.traced(quantities.BANK_CONFLICTS)
     if conflicts is not None and conflicts.value >= thresholds.CONFLICTS / 100:
         because = finding("conflicts", "{share} of the passes through shared memory are conflicts", share=conflicts)
@@ -833,6 +832,7 @@ _FOR_KIND: Mapping[Kind, Make] = {
 
 
 def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
+    """The steps against a cause."""
     match cause:
         case CauseId.ATOMICS if s.code.modified("POPC", Family.SHARED_ATOMIC):
             # Those that only count are merged by the word: on Hopper 32 random ones of 64 words in a bank take 25.3
@@ -902,7 +902,7 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
 
 
 def _sectors(s: LaunchContext) -> Finding | None:
-    """How scattered its accesses to global memory are, as a basis: the worst instruction, where that is known."""
+    """A basis: how scattered the accesses to global memory are; of the worst instruction, where that is known."""
     if found := s.code.most_scattered():
         where, factor = found
         words = "{sass} touches {factor:.3g} times the sectors that neighbouring threads would"

@@ -51,8 +51,7 @@ class Question:
     """Which runs, and what of them. Empty for all."""
 
     kernel: str = ""
-    """As ``--kernel`` of the other commands: a part of a kernel's or case's name, parameters, or a regular
-    expression."""
+    """As ``--kernel`` of other commands: a part of a kernel's or case's name, parameters, or a regular expression."""
     where: tuple[Condition, ...] = ()
     gpu: str = ""  # a part of the GPU's name or UUID
     since: datetime | None = None
