@@ -34,7 +34,7 @@ class Analyses:
     def iterations(self, group: Group) -> int:
         """Iterations of its case that ncu saw."""
         case = group.shown.case
-        return len({each.iteration for each in self.run.launches_of(case)}) if case else 1
+        return len({each.iteration for each in self.run.launches_of[case]}) if case else 1
 
     @cached_property
     def shown(self) -> Selection:

@@ -150,13 +150,13 @@ def profiled(run: Run, case: CaseEntry) -> CheckValues:
     """Launches of a case under ncu: at least one; a file that is cut short loses some."""
     if not run.launches:
         return "nothing_profiled"
-    return {"value": len(run.launches_of(case.id))}
+    return {"value": len(run.launches_of[case.id])}
 
 
 def flops(run: Run, case: CaseEntry) -> CheckValues:
     """Operations that ncu counted over those of the cost model: tensor operations where there are any, else those of
     the other pipes. More are counted for whole tiles on a causal diagonal, softmax and square roots."""
-    if not run.launches_of(case.id):
+    if not run.launches_of[case.id]:
         return "case_not_profiled"
     from fiprof.model.case_quantities import counted_ops
 

@@ -148,7 +148,7 @@ class Claim:
         if self.test == "growth":
             ((axis, factor),) = one.params.items()
             pairs: list[Pair] = []
-            for value in study.varied(one.workload).get(axis, ()):
+            for value in study.varied[one.workload].get(axis, ()):
                 if is_number(value):
                     longer = CaseSide(one.workload, {axis: value * factor})  # type: ignore[operator]
                     pairs += study.pairs(longer, CaseSide(one.workload, {axis: value}))
@@ -380,7 +380,7 @@ def choices(study: Study) -> tuple[list[Chosen], list[tuple[Choice, Finding]]]:
         for pair in study.fastest_pairs(choice.old, choice.new) or study.pairs(choice.old, choice.new):
             if (ratio := study.ratio(*pair)) is not None:
                 params = pair[0].params
-                tells_apart = choice.by and choice.by in study.varied(pair[0].workload)
+                tells_apart = choice.by and choice.by in study.varied[pair[0].workload]
                 where = studies.parameter_words({choice.by: params[choice.by]}, params) if tells_apart else ""
                 groups.setdefault(where, []).append((pair, ratio))
         for where, group in groups.items():

@@ -143,15 +143,9 @@ def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[
 
 def doing_words(doing: str, name: str, range_: str) -> Finding:
     """A finding of what a rank did. doing: one of DOING. name: of the kernel or call."""
-    words = {
-        KERNEL: "kernel {name}",
-        COMMUNICATION: "another collective",
-        COPY: "copy",
-        CALL: "{name}",
-        "": "not known",
-    }
+    words = {KERNEL: "kernel {name}", COMMUNICATION: "another collective", COPY: "copy", CALL: "{name}"}
     inside = " in {range}" if range_ and doing in (CALL, HOST) else ""
-    template = words.get(doing, "host code") + inside
+    template = words.get(doing, "host code" if doing else "not known") + inside
     return finding("doing", template, doing=doing, name=short_kernel(name), range=range_)
 
 
@@ -223,19 +217,14 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
             for column in columns
         ]
         wait_us = float(wait[place].max()) / 1e3
-        speed, share = None, (len(columns) - 1) / len(columns)
-        # A send begins before the receiver comes, into NCCL's buffers: the receiver's time alone is not the link's.
-        buffered_us = skew_us if op is Op.SEND_RECV else 0.0
-        if size != UNKNOWN and transfer_us > MOST_BUFFERED * buffered_us:
-            speed = size * (len(columns) if op in TOGETHER else 1) / (transfer_us + buffered_us) / 1e3
-        bus = 2 * share if op is Op.ALL_REDUCE else share if op in TOGETHER else 1.0
+        algorithm_gbps, bus_gbps = _bandwidths(op, len(columns), size, transfer_us, skew_us)
         rows.append({
             "op": op, "kernel": kernels.names[kernels.name[kernel]], "number": int(matched.number[place]),
             "communicator": None if owner == UNKNOWN else owner, "channels": int(kernels.grid[kernel]),
             "message_bytes": None if size == UNKNOWN else size, "start_us": float(first[place]) / 1e3,
             "skew_us": skew_us, "transfer_us": transfer_us, "wait_us": wait_us,
             "waiting_us": sum(each["wait_us"] for each in arrivals), "waiting_rank": matched.ranks[waiting[place]],
-            "late_rank": late_rank, "algorithm_gbps": speed, "bus_gbps": None if speed is None else speed * bus,
+            "late_rank": late_rank, "algorithm_gbps": algorithm_gbps, "bus_gbps": bus_gbps,
             "overlap_share": float(overlap[place]), "range": str(steps.names[index[waiting[place]]]),
             "step_us": step_us, "lost_share": min(wait_us / step_us, 1.0) if step_us else None,
             "arrivals": tuple(arrivals),
@@ -257,6 +246,18 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
         for (rank, doing, name, range_), times in spent.items()
     ]  # fmt: skip
     return rows, sorted(causes, key=lambda row: (-row["recurring_us"], -row["doing_us"]))
+
+
+def _bandwidths(
+    op: Op, ranks: int, size: int, transfer_us: float, skew_us: float
+) -> tuple[float, float] | tuple[None, None]:
+    """Algorithm and bus bandwidth of a collective, GB/s, as nccl-tests defines them; None where they are not known."""
+    # A send begins before the receiver comes, into NCCL's buffers: the receiver's time alone is not the link's.
+    buffered_us = skew_us if op is Op.SEND_RECV else 0.0
+    if size == UNKNOWN or transfer_us <= MOST_BUFFERED * buffered_us:
+        return None, None
+    algorithm, share = size * (ranks if op in TOGETHER else 1) / (transfer_us + buffered_us) / 1e3, (ranks - 1) / ranks
+    return algorithm, algorithm * (2 * share if op is Op.ALL_REDUCE else share if op in TOGETHER else 1.0)
 
 
 def recurring(times: Mapping[int, float], count: int) -> float:

@@ -207,7 +207,7 @@ def expected(
         if case.workload not in by_workload:
             continue
         source, family = by_workload[case.workload]
-        at = _representative(run.launches_of(case.id))
+        at = _representative(run.launches_of[case.id])
         mix = {each.reason: 100 * each.share for each in run.stall_reasons.get(at.launch, ()) if each.share is not None}
         of = {"case": at.case, "label": at.label, "family": family.name, "launch": at.launch, "kernel": at.kernel}
         rows = []

@@ -263,7 +263,7 @@ def _case(case: CaseEntry, run: Run) -> Mapping[str, Any]:
     intensity, duration_us = MODEL_INTENSITY.of(run, case.id), NCU.of(run, case.id)
     if not intensity or not duration_us:
         return {}
-    longest = max(run.launches_of(case.id), key=lambda launch: launch.duration_us or 0.0)
+    longest = max(run.launches_of[case.id], key=lambda launch: launch.duration_us or 0.0)
     kind, bandwidth = main_work(longest), Formula("dram_peak").value(longest)
     roofs: dict[str, float] = {}
     if kind is not None and (peak := peak_of(kind).value(longest)) is not None:

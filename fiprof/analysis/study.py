@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -181,31 +182,27 @@ class Study:
         """A workload's measured cases."""
         return tuple(case for case in self.by_workload.get(workload, ()) if case.plain is not None)
 
-    def varied(self, workload: str) -> dict[str, tuple[Value, ...]]:
-        """Parameter that varies -> its values among all cases of a workload, numbers sorted."""
-        return self._varied.get(workload, {})
-
     @cached_property
-    def _varied(self) -> dict[str, dict[str, tuple[Value, ...]]]:
-        by_workload: dict[str, dict[str, tuple[Value, ...]]] = {}
+    def varied(self) -> Mapping[str, dict[str, tuple[Value, ...]]]:
+        """Workload -> parameter that varies -> its values among all cases, numbers sorted."""
+        varied: dict[str, dict[str, tuple[Value, ...]]] = defaultdict(dict)
         for workload, cases in self.by_workload.items():
-            by_workload[workload] = {}
             for name in dict.fromkeys(name for case in cases for name in case.params):
                 values = tuple(dict.fromkeys(case.params[name] for case in cases if name in case.params))
                 if len(values) > 1:
                     numbers = all(map(is_number, values))
-                    by_workload[workload][name] = tuple(sorted(values, key=float)) if numbers else values
-        return by_workload
+                    varied[workload][name] = tuple(sorted(values, key=float)) if numbers else values
+        return varied
 
     def axes(self, workload: str) -> tuple[str, ...]:
         """The numeric parameters of a workload with FEWEST_ON_AXIS values or more."""
-        varied = self.varied(workload).items()
+        varied = self.varied[workload].items()
         return tuple(name for name, values in varied if len(values) >= FEWEST_ON_AXIS and all(map(is_number, values)))
 
     def options(self, workload: str) -> tuple[str, ...]:
         """The other parameters that vary."""
         axes = self.axes(workload)
-        return tuple(name for name in self.varied(workload) if name not in axes)
+        return tuple(name for name in self.varied[workload] if name not in axes)
 
     @property
     def l2_bytes(self) -> int | None:
@@ -268,7 +265,7 @@ class Study:
 
     def label(self, case: CaseResult, *, workload: bool = True, without: Sequence[str] = ()) -> str:
         """A case by the parameters that vary, e.g. ``decode batch 32, KV 2,048, GQA 32/8, tensor cores``."""
-        varied = self.varied(case.workload)
+        varied = self.varied[case.workload]
         words = parameter_words({k: v for k, v in case.params.items() if k in varied and k not in without}, case.params)
         return " ".join(filter(None, [case.workload, words])) if workload else words or case.workload
 
@@ -359,7 +356,7 @@ class Study:
 
     def fits(self, workload: str, axis: str) -> list[Fit]:
         """Fits of time along an axis, for each combination of other parameters with FEWEST_ON_AXIS measured cases."""
-        others = [name for name in self.varied(workload) if name != axis]
+        others = [name for name in self.varied[workload] if name != axis]
         sized = [case for case in self.of(workload) if is_number(x := case.params.get(axis)) and float(x or 0) > 0]
         fits = []
         for cases in by_key((tuple(case.params.get(name, "") for name in others), case) for case in sized).values():
@@ -419,6 +416,7 @@ def load(folder: Path) -> Study:
     """A study's results. Raises FiprofError where there is none at all."""
 
     def inside(name: str) -> Path:
+        """The path of a results file. Raises FiprofError where something else, as a link, has its name."""
         files.exists(folder, f"{RESULTS}/{name}")
         return folder / RESULTS / name
 
@@ -457,7 +455,7 @@ def case_results(run: Run) -> list[CaseResult]:
         if error := run.case_errors.get(case.id):
             cases.append(unmeasured(case, skipped=f"failed: {error}"))
             continue
-        rows, baseline = run.launches_of(case.id), run.baseline.get(case.id)
+        rows, baseline = run.launches_of[case.id], run.baseline.get(case.id)
         first = [row for row in rows if row["iteration"] == rows[0]["iteration"]]
         longest = max(first, key=lambda row: row["duration_ns"] or 0.0, default=None)
         roof = roofs.get(longest["launch"]) if longest else None

@@ -168,7 +168,7 @@ def kernel_times(run: Run, case: str | None, kernel: str) -> tuple[TracedNumber 
 
 def _under_ncu(run: Run, case: str) -> TracedNumber | None:
     """Kernel time of an iteration under ncu, the median of the iterations; None where a launch has no duration."""
-    durations = [(launch.iteration, launch.traced(DURATION)) for launch in run.launches_of(case)]
+    durations = [(launch.iteration, launch.traced(DURATION)) for launch in run.launches_of[case]]
     by_iteration = by_key((iteration, us) for iteration, us in durations if us is not None)
     if not durations or None in (us for _, us in durations):
         return None
@@ -244,7 +244,7 @@ def _least(*names: str) -> CaseNumber:
 
 def _longest(run: Run, case: str) -> Launch | None:
     """The launch of a case that took most time under ncu."""
-    return max(run.launches_of(case), key=lambda launch: launch.duration_us or 0.0, default=None)
+    return max(run.launches_of[case], key=lambda launch: launch.duration_us or 0.0, default=None)
 
 
 def _peak(launch: Launch | None, of: Formula | None) -> TracedNumber | None:
@@ -285,7 +285,7 @@ def work_factor(run: Run, case: CaseEntry) -> TracedNumber | None:
 
     None without a cost model, and where ncu saw several iterations or did not count.
     """
-    (counted, tensor), launches = counted_ops(run, case), run.launches_of(case.id)
+    (counted, tensor), launches = counted_ops(run, case), run.launches_of[case.id]
     if counted is None or not case.flops or len({launch.iteration for launch in launches}) > 1:
         return None
     ops = TENSOR_OPS if tensor else FLOAT_OPS_WITHOUT_CONVERSIONS

@@ -310,11 +310,9 @@ class Run:
         return launches
 
     @functools.cached_property
-    def _launches_of(self) -> dict[str | None, list[Launch]]:
-        return by_key((launch.case, launch) for launch in self.launches)
-
-    def launches_of(self, case: str | None) -> list[Launch]:
-        return self._launches_of.get(case, [])
+    def launches_of(self) -> Mapping[str | None, list[Launch]]:
+        """Case id -> its launches; empty for a case without any."""
+        return defaultdict(list, by_key((launch.case, launch) for launch in self.launches))
 
     def selected(
         self, wanted: Selection, weights: Weights | None = None, *, among: Container[int] | None = None
@@ -369,7 +367,7 @@ class Run:
         launches lacks the quantity or belongs to no iteration.
         """
         traced = self.trace.cases.get(case) if self.imported else None
-        launches = () if self.of_program else self.launches_of(case)
+        launches = () if self.of_program else self.launches_of[case]
         totals = by_key((launch.iteration, quantity(launch)) for launch in launches)
         if not totals or None in totals or any(value is None for values in totals.values() for value in values):
             return None

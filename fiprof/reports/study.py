@@ -321,7 +321,7 @@ class StudyTables(studies.Study):
     def parameters(self, workload: str) -> list[Row]:
         """Parameter, what it decides, its values here, and how the time grows with it."""
         about = packs.of_workload(workload)
-        meanings, varied = dict(about.parameters) if about else {}, self.varied(workload)
+        meanings, varied = dict(about.parameters) if about else {}, self.varied[workload]
         rows: list[Row] = []
         for name in dict.fromkeys([*meanings, *varied]):
             there = dict.fromkeys(case.params[name] for case in self.of(workload) if name in case.params)
@@ -336,7 +336,7 @@ class StudyTables(studies.Study):
         slower, time over time in the median, from and to, and where it is largest."""
         rows: list[Row] = []
         for name in self.options(workload):
-            first, *others = self.varied(workload)[name]
+            first, *others = self.varied[workload][name]
             for value in others:
                 both = self.pairs(studies.CaseSide(workload, {name: value}), studies.CaseSide(workload, {name: first}))
                 ratios = [(pair, ratio) for pair in both if (ratio := self.ratio(*pair)) is not None]
@@ -442,7 +442,7 @@ def guide(s: StudyTables) -> dict[str, Any]:
         options: studies.Params = {name: case.params[name] for name in s.options(workload) if name in case.params}
         least = min((each for each in of if studies.matches(each, options)), key=studies.size)
         flags = [f"--kernel {workload}"]
-        for name in s.varied(workload):
+        for name in s.varied[workload]:
             if name in case.params:
                 value = case.params[name]
                 word = str(value).lower() if isinstance(value, bool) else str(value)

@@ -96,7 +96,7 @@ Traced = list[tuple[tuple[str, str], float, float]]  # kernel and full name, exe
 
 def kernels_of_case(run: Run, case: str) -> list[SideKernel]:
     """The kernels of an iteration of a case, the median over the iterations."""
-    launches = run.launches_of(case)
+    launches = run.launches_of[case]
     profiled = len({launch.iteration for launch in launches}) or 1
     return _joined(run.once(_of_iterations).get(case, []), launches, profiled)
 
