@@ -161,6 +161,7 @@ class CauseId(Wording):
     DIVERGENCE = "divergence", "divergent branches", "branch_resolving"
     INSTRUCTION_CACHE = "instruction_cache", "instruction cache misses", "no_instruction"
     PARTIAL_WARPS = "partial_warps", "partly filled warps"  # blocks of fewer threads than a warp has
+    BLOCK_STARTS = "block_starts", "blocks that end as fast as they start"
     CONSTANT_CACHE = "constant_cache", "constant cache misses", "imc_miss short_scoreboard"
     MEMORY_FENCE = "memory_fence", "memory fences", "membar"
     SLEEPING = "sleeping", "sleeping warps", "sleeping"

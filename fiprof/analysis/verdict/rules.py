@@ -453,6 +453,10 @@ def causes(row: Row, limit: Bottleneck | None, stalls: Sequence[Comparison], nam
     # Not in a launch of a few µs, which fetches its code for the first time.
     if top and latency and main == "no_instruction" and reached(quantities.DURATION, thresholds.SHORT):
         because(CauseId.INSTRUCTION_CACHE, top)
+    achieved, theoretical = (number(row, f"{each}_occupancy_pct") for each in ("achieved", "theoretical"))
+    starts = reached(quantity("blocks_per_cycle"), thresholds.BLOCKS_A_CYCLE)
+    if latency and starts and achieved and theoretical and achieved < theoretical / 2:
+        because(CauseId.BLOCK_STARTS, starts, *comparisons(quantity("achieved_occupancy_pct")), of_time=False)
     # Of constants with an immediate address; the cache of indexed ones is among the resources.
     if top and latency and main == "imc_miss":
         because(CauseId.CONSTANT_CACHE, top)

@@ -504,6 +504,8 @@ def _ways_out(s: LaunchContext, reason: str) -> Mapping[str, Any]:
 
 def more_warps(s: LaunchContext) -> Iterator[Step]:
     """More warps that wait at the same time, where the grid has them and something limits their number."""
+    if any(cause.id is CauseId.BLOCK_STARTS for cause in s.verdict.causes):
+        return
     limited = occupancy(s.row)
     if limited.waves is not None and not limited.waves.full:
         empty = limited.waves.idle_share
@@ -842,9 +844,16 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
             code = s.in_code(Family.ATOMIC, Family.SHARED_ATOMIC)
             shares = (quantities.ATOMIC_SHARE, quantities.SHARED_ATOMIC_SHARE)
             share = max(each.of(s.row) or 0.0 for each in shares) or number(s.row, "l2_atomic_unit_max_pct") or 0.0
+            # Where one slice of L2 has most of them, the time that it takes longer than the average one.
+            slice_use, uneven = (
+                s.traced(quantity(each)) for each in ("l2_atomic_unit_max_pct", "l2_atomic_max_over_mean")
+            )
+            evened = calculated("a * (1 - 1 / b)", slice_use, uneven, spec=".0f", unit="%")
+            contended = evened and uneven and uneven.value >= thresholds.CONTENDED
+            saved = evened if contended else s.cost(cause, share / 100)
             if not (s.code.has(Family.SHUFFLE) and s.code.has(Family.SHARED_ATOMIC)):
-                yield s.step("aggregate_atomics", code, estimate=s.cost(cause, share / 100))
-            yield s.step("spread_atomics", code, estimate=s.cost(cause, share / 100))
+                yield s.step("aggregate_atomics", code, estimate=saved)
+            yield s.step("spread_atomics", code, estimate=saved)
         case CauseId.BARRIER:
             how = ways("warp_sync", "named_barriers", ("double_buffer", s.code.has(Family.SHARED_STORE)))
             because = both(s.in_code(Family.BARRIER), hot_instruction(s.code.hottest("barrier")))
@@ -891,6 +900,11 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
             size = len(s.code.code.lines) * INSTRUCTION_BYTES / 1000
             because = finding("code_size", "the code has {kilobytes:.0f} kB", kilobytes=size) if size else None
             yield s.step("smaller_code", because, estimate=s.cost(cause))
+        case CauseId.BLOCK_STARTS:
+            words = "{rate} blocks start a cycle; {achieved_pct:.0f}% of the warps that fit at once are there"
+            rate = s.traced(quantity("blocks_per_cycle"))
+            because = finding("block_starts", words, rate=rate, achieved_pct=s.number("achieved_occupancy_pct"))
+            yield s.step("more_work_a_block", because)
         case CauseId.CONSTANT_CACHE:
             yield s.step("fewer_constants", hot_instruction(s.code.hottest("imc_miss")), estimate=s.cost(cause))
         case CauseId.MEMORY_FENCE:
