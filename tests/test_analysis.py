@@ -39,11 +39,8 @@ def traced(*durations_us: float) -> Made:
 def loops(traced_us: float, plain_us: float) -> Made:
     """A kernel of 100 µs in each iteration, of which a loop takes so long."""
     starts_ns = [round(1000 * traced_us * i) for i in range(4)]
-    return {
-        "kernels": [execution(at, at + 100_000, iteration=i) for i, at in enumerate(starts_ns)],
-        "wall_us": plain_us,
-        **plain(100.0),
-    }
+    kernels = [execution(at, at + 100_000, iteration=i) for i, at in enumerate(starts_ns)]
+    return {"kernels": kernels, "wall_us": plain_us, **plain(100.0)}
 
 
 def plain(*times_us: float) -> Made:

@@ -189,9 +189,12 @@ def test_long_ones_among_steps_as_short_as_layers(tmp_path: Path) -> None:
     assert [each["length_ms"] for each in found] == pytest.approx(3 * [40.1], abs=0.1)
 
 
-@pytest.mark.parametrize(("names", "every"), [(1, 2), (1, 8), (2, 8), (3, 9), (2, 32)])
-def test_steps_are_what_lies_between_regular_pauses(tmp_path: Path, names: int, every: int) -> None:
-    path = paused(tmp_path, [800 + number % 200 if number % every == 0 else 0 for number in range(60 * every)], names)
+@pytest.mark.parametrize(("names", "every", "half"), [(1, 2, 0), (1, 8, 0), (1, 8, 200), (3, 9, 0), (2, 32, 0)])
+def test_steps_are_what_lies_between_regular_pauses(tmp_path: Path, names: int, every: int, half: int) -> None:
+    """half: a shorter pause in the middle of each."""
+    places = [(number, number % every) for number in range(60 * every)]
+    pauses = [800 + number % 200 if not place else half * (2 * place == every) for number, place in places]
+    path = paused(tmp_path, pauses, names)
     assert (f"step of {every // names} x k0", 59) in [(row["what"], row["count"]) for row in told(path)["rows"]]
     assert {row["kernels"] for row in told(path, "--table", "steps")["rows"]} == {every}
     assert "No step takes much longer" in invoke("story", str(path))[1]

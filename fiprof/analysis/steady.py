@@ -26,7 +26,8 @@ ODD, FEW_ODD, MANY_STEPS = 5.0, 2, 20
 """One step, or two, of many that take so many times as long as the next longest are left out: they do not repeat."""
 REGULAR = 0.25  # (p90 - p10) / median of the number of kernels from one repetition to the next, at most
 ALIKE = 0.9  # share of a step's kernels that are those of the step before, at least, where only a variant differs
-LAYER_NS = 1e6  # a pattern of kernels that repeats sooner is a part of a program's step
+LAYER_NS, FEW_KERNELS = 1e6, 8
+"""A pattern of kernels that repeats sooner is a part of a program's step; pauses tell how many, of no more kernels."""
 SAMPLED, LONGEST_STEP, LONGEST_PERIOD = 1 << 20, 1 << 16, 4096
 """Kernels among which a pattern is looked for, of a step in which layers are, and of a layer, at most."""
 OPERATORS = ("aten::", "{")
@@ -326,26 +327,32 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
 
 
 def _between_pauses(starts: Ints, times: Ints) -> tuple[Ints, int]:
-    """When steps begin, and how many repetitions a step holds: those between two pauses, where short ones are paused
-    after again and again as many, for a good part of the time. starts: of all kernels; times: of each repetition."""
-    lengths = np.diff(times)
-    usual = np.percentile(lengths, 25)
-    long = np.flatnonzero(lengths > LONGER * usual)
-    long = long[lengths[long] > COVERED * np.median(lengths[long])] if len(long) else long
-    if usual >= LAYER_NS or len(long) <= FEWEST_PATTERNS or lengths[long].sum() < REGULAR * lengths.sum():
-        return times, 1
-    low, median, high = np.percentile(np.diff(long), (10, 50, 90))
-    if median < 2 or high - low > REGULAR * median:
-        return times, 1
-    # The pause is where its repetition has the most time from one kernel to the next.
-    edges = np.searchsorted(starts, times)
-    resumed = [
-        a + 1 + int(np.argmax(np.diff(starts[a : b + 1]))) for a, b in zip(edges[long], edges[long + 1], strict=True)
-    ]
-    # The first of the repetitions may have been taken for none.
-    kernels = int(np.median(np.diff(resumed)))
-    first = max(resumed[0] - kernels, edges[0] - kernels // int(median), 0)
-    return starts[[first, *resumed]], int(median)
+    """When steps begin, and how many repetitions each holds: those between two pauses, where these are about as many
+    again and again. starts: of all kernels; times: of each repetition."""
+    every, few = 1, len(starts) <= FEW_KERNELS * len(times)
+    while few and len(long := _pauses(np.diff(times))):
+        # The pause is where its repetition has the most time from one kernel to the next.
+        edges = np.searchsorted(starts, times)
+        pauses = zip(edges[long].tolist(), edges[long + 1].tolist(), strict=True)
+        resumed = [first + 1 + int(np.argmax(np.diff(starts[first : last + 1]))) for first, last in pauses]
+        # The first of the repetitions may have been taken for none.
+        kernels, count = int(np.median(np.diff(resumed))), int(np.median(np.diff(long)))
+        begin = max(resumed[0] - kernels, int(edges[0]) - kernels // count, 0)
+        times, every = starts[[begin, *resumed]], every * count
+    return times, every
+
+
+def _pauses(lengths: Ints) -> Ints:
+    """Which repetitions end with a pause: they take far longer than the others, for a good part of the time; none where
+    repetitions are long, or do not end so at about the same distance. Of several cuts the most regular, then lowest."""
+    rising, regular = np.sort(np.maximum(lengths, 1)), [(0.0, lengths[:0])]
+    for cut in np.flatnonzero(rising[1:-FEWEST_PATTERNS] >= LONGER * rising[: -1 - FEWEST_PATTERNS]).tolist():
+        apart = np.diff(long := np.flatnonzero(lengths > rising[cut]))
+        low, median, high = np.percentile(apart, (10, 50, 90))
+        alike = median >= 2 and high - low <= COVERED * median
+        if alike and rising[cut // 2] < LAYER_NS and lengths[long].sum() >= REGULAR * lengths.sum():
+            regular.append((float(np.mean(apart == median)) + 1, long))
+    return max(regular, key=lambda each: each[0])[1]
 
 
 def _varies(codes: Ints, seldom: Ints, often: Ints) -> bool:
