@@ -80,8 +80,8 @@ def digest(run: Run) -> bytes:
             numbers = {"median_us": float(np.median(lengths)), "p90_us": float(np.percentile(lengths, 90))}
             add("step", device, at.name, None, count=len(lengths), total_ns=int(lengths.sum() * 1e3), **numbers)
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), sink := pa.BufferOutputStream(), compression="zstd")
-    made: bytes = sink.getvalue().to_pybytes()
-    return made
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def _kept_digest(run: Run) -> bytes:

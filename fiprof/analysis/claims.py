@@ -175,7 +175,7 @@ class Claim:
         """The outcomes of counted DRAM bytes; counted once a case, so without intervals."""
         large_pairs = [pair for pair in everything if min(map(studies.least_bytes, pair)) > (study.l2_bytes or 0)]
         moved = [(pair, studies.dram_bytes(pair[0]), studies.dram_bytes(pair[1])) for pair in large_pairs]
-        savings = [(pair, 1 - mine / theirs) for pair, mine, theirs in moved if mine is not None and theirs]
+        savings = [(pair, 1 - one / other) for pair, one, other in moved if one is not None and other]
         if large_pairs and not savings:
             return finding("dram_bytes", "ncu counted no DRAM bytes of {count:pair|pairs}", count=len(large_pairs))
         if everything and not large_pairs:

@@ -201,8 +201,8 @@ class Matched:
     @property
     def there(self) -> Bools:
         """Which ranks have a kernel of the collective."""
-        found: Bools = self.index != UNKNOWN
-        return found
+        has_kernel: Bools = self.index != UNKNOWN
+        return has_kernel
 
     def of(self, values: Ints, other: int = UNKNOWN) -> Ints:
         """Values of the kernels, for each rank of each collective; ``other`` where it has none."""
@@ -338,8 +338,8 @@ def trace_clocks(run: Run) -> tuple[Clock, ...]:
             if not both.any():
                 continue
             first, own = ((start[both][:, of].max(axis=1), end[both][:, of].min(axis=1)) for of in (one, two))
-            there = matched.there[:, two]
-            around = int(start[:, two][there].min()), int(end[:, two][there].max())
+            has_kernel = matched.there[:, two]
+            around = int(start[:, two][has_kernel].min()), int(end[:, two][has_kernel].max())
             clock = clock_of(other, first, own, around)
             start[:, two], end[:, two] = clock.to_first(start[:, two]), clock.to_first(end[:, two])
             tied[other] = clock._replace(error_ns=clock.error_ns + tied[reference].error_ns)

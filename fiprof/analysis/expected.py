@@ -234,8 +234,8 @@ def expected(
         raise FiprofError(f"nothing is expected of {', '.join(without) or 'launches that belong to no case'}", remedy)
     if compared:
         outcomes = [row["outcome"] for each in compared for row in each.rows if row["measured"] is not None]
-        words, held = "{held} of {measured} expectations hold.", outcomes.count("as expected")
-        summary = [finding("held", words, held=held, measured=len(outcomes))]
+        words, as_expected = "{held} of {measured} expectations hold.", outcomes.count("as expected")
+        summary = [finding("held", words, held=as_expected, measured=len(outcomes))]
     else:
         words = "Nothing can be compared: no expectation is of {gpu} (compute capability {compute_capability}) and of "
         words += "these shapes. Those below are of others."

@@ -90,8 +90,8 @@ def hotspots(
     Raises FiprofError where the run has no samples by instruction, or no launch is left.
     """
     table = _table(run)
-    there = set(table["launch"].unique().to_pylist())
-    rows = {each.launch: each for each in run.selected(wanted, weights(run), among=there)}
+    listed = set(table["launch"].unique().to_pylist())
+    rows = {each.launch: each for each in run.selected(wanted, weights(run), among=listed)}
     caveats = checks.by_launch(check for check in checks.failed(run) if check.check in checks.SAMPLING)
     by_launch = {
         launch: LaunchHotspots(

@@ -180,13 +180,13 @@ class Listing:
 
     def opcodes(self, *families: Family) -> dict[str, int]:
         """Opcode -> how many of them the code has, of these families, the most first."""
-        found = Counter(opcode_of(line)[0] for line in self.code.lines if family(line) in families)
-        return dict(found.most_common())
+        counts = Counter(opcode_of(line)[0] for line in self.code.lines if family(line) in families)
+        return dict(counts.most_common())
 
     def modified(self, modifier: str, *families: Family) -> bool:
         """Whether every instruction of these families has a modifier; False without any."""
-        found = [modifier in opcode_of(line)[1] for line in self.code.lines if family(line) in families]
-        return bool(found) and all(found)
+        has_modifier = [modifier in opcode_of(line)[1] for line in self.code.lines if family(line) in families]
+        return bool(has_modifier) and all(has_modifier)
 
     def widths(self, *families: Family) -> set[int]:
         """Bytes of a thread in the accesses of these families."""

@@ -100,15 +100,15 @@ def occupancy(row: Row) -> Occupancy:
         return result
     # The binding resources lifted together. Shared memory that only its configuration holds down is not a resource to
     # save: the driver sets up more of it where more blocks would fit.
-    held = [limit for limit in limits.values() if limit.binds and limit.most_blocks < blocks + 1]
+    binding = [limit for limit in limits.values() if limit.binds and limit.most_blocks < blocks + 1]
     dependent = {Resource.CLUSTERS}
-    if any(limit.resource == Resource.BLOCKS for limit in held):
+    if any(limit.resource == Resource.BLOCKS for limit in binding):
         # Past the hardware's limit of blocks nothing is known of what is capped by it.
         dependent |= {Resource.SHARED_MEMORY, Resource.BARRIERS}
-    rest = [limit for limit in limits.values() if limit not in held and limit.resource not in dependent]
+    rest = [limit for limit in limits.values() if limit not in binding and limit.resource not in dependent]
     then = min((limit.most_blocks for limit in rest), default=blocks)
     lift = Lift(
-        resources=tuple(limit.resource for limit in held) or (Resource.SHARED_MEMORY,),
+        resources=tuple(limit.resource for limit in binding) or (Resource.SHARED_MEMORY,),
         blocks=then,
         occupancy_pct=min(100.0, 100 * then * warps / most_warps),
         then=tuple(limit.resource for limit in rest if limit.most_blocks == then) if then * warps < most_warps else (),

@@ -158,8 +158,8 @@ def percentiles(of: Any, **names: int) -> Row:
 
 
 def _number(said: Said, words: Sequence[str]) -> int:
-    known = () if said.keys().isdisjoint(words) else words
-    return next((value for word in known if isinstance(value := said.get(word), int)), 0)
+    present = () if said.keys().isdisjoint(words) else words
+    return next((value for word in present if isinstance(value := said.get(word), int)), 0)
 
 
 @lru_cache(1 << 14)
@@ -219,8 +219,8 @@ def requests(ranges: Marks, steps: Sequence[ServerStep]) -> list[Request]:
     steps: those of the thread that launches, by begin.
     """
     by_id: dict[str, Request] = {}
-    said = np.flatnonzero(ranges.mark)
-    for row in said[np.argsort(ranges.starts[said], kind="stable")].tolist():
+    mark_rows = np.flatnonzero(ranges.mark)
+    for row in mark_rows[np.argsort(ranges.starts[mark_rows], kind="stable")].tolist():
         text = ranges.texts[ranges.name[row]] or ""
         head = text.partition(": ")[0]
         verb, mark = next((verb for verb, words in _VERBS.items() if words.search(head)), None), _ID.search(head)
@@ -371,9 +371,9 @@ def _law(steps: Sequence[ServerStep], lengths: Mapping[str, int], all_known: boo
     limit = np.percentile([each.busy for each in chosen], 90)
     chosen = [each for each in chosen if each.busy <= limit]
     kv, batch, busy = np.array([(lengths[each.name], max(each.decode, 1), each.busy / 1e3) for each in chosen], float).T
-    if (found := line([kv, batch] if len(np.unique(batch)) > 1 else [kv], busy)) is None:
+    if (fit := line([kv, batch] if len(np.unique(batch)) > 1 else [kv], busy)) is None:
         return []
-    (base, each, *batch_us), (_, error, *batch_error), rest = found
+    (base, each, *batch_us), (_, error, *batch_error), rest = fit
     if abs(each) <= 2 * error:
         return []
     words = "GPU time of a step that only decodes = {base_us:,.0f} µs {kv_ns:+,.2f} ns (95%: ± {kv_error_ns:,.2f}) a "

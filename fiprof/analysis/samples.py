@@ -55,8 +55,8 @@ class Samples:
             if key not in self.series:
                 continue
             times, values = self.series[key]
-            found = values[np.isin(times, own)]
-            means[column] = float(found.mean()) if len(found) else None
+            of_kernels = values[np.isin(times, own)]
+            means[column] = float(of_kernels.mean()) if len(of_kernels) else None
         return means
 
     def means(self, key: str, edges: Floats) -> Floats:
@@ -105,7 +105,7 @@ def read(run: Run) -> dict[int, Samples]:
         if not keys or not name.endswith(PERCENT):
             continue
         of_metric = finite[rows]
-        for device, mine in split(np.maximum(devices[of_metric], 0)):
-            moments, first = np.unique(times[of_metric[mine]].astype(np.float64), return_index=True)
-            by_device.setdefault(device, {}).setdefault(keys[0], (moments, values[of_metric[mine]][first]))
+        for device, of_device in split(np.maximum(devices[of_metric], 0)):
+            moments, first = np.unique(times[of_metric[of_device]].astype(np.float64), return_index=True)
+            by_device.setdefault(device, {}).setdefault(keys[0], (moments, values[of_metric[of_device]][first]))
     return {device: Samples(series) for device, series in sorted(by_device.items())}

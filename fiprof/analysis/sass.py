@@ -197,13 +197,13 @@ class Code:
         if last.opcode != "BRA" or last.guarded or last.target is None:
             return None
         base = last.target - self.offsets[place]
-        known = set(self.offsets)
-        return base if all(target - base in known for target in self._targets) else None
+        offsets = set(self.offsets)
+        return base if all(target - base in offsets for target in self._targets) else None
 
     @functools.cached_property
     def _targets(self) -> frozenset[int]:
-        found = (parse(line).target for line in self.lines if "0x" in line and _may_jump(line))
-        return frozenset(target for target in found if target is not None)
+        targets = (parse(line).target for line in self.lines if "0x" in line and _may_jump(line))
+        return frozenset(target for target in targets if target is not None)
 
     @functools.cached_property
     def entries(self) -> frozenset[int] | None:

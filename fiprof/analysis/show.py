@@ -70,10 +70,10 @@ class LaunchFigures(OfLaunch):
         """A figure by its key: of FIGURES, None where something on its way is; else a quantity of the launch."""
         if key not in FIGURES:
             return QUANTITIES[key].of(self.row)
-        found: Any = self
+        value: Any = self
         for name in FIGURES[key]:
-            found = found.get(name) if isinstance(found, dict) else None if found is None else getattr(found, name)
-        return found
+            value = value.get(name) if isinstance(value, dict) else None if value is None else getattr(value, name)
+        return value
 
     @property
     def nsys_spread(self) -> float | None:
@@ -85,8 +85,8 @@ class LaunchFigures(OfLaunch):
         """What is nearest to its peak: SM, L1, L2 or DRAM."""
         shares = {name: number(self.row, f"{name.lower()}_throughput_pct") for name in ("SM", "L1", "DRAM")}
         shares["L2"] = L2_USE.of(self.row)
-        known = {name: share for name, share in shares.items() if share is not None}
-        return max(known, key=known.__getitem__, default=None)
+        measured = {name: share for name, share in shares.items() if share is not None}
+        return max(measured, key=measured.__getitem__, default=None)
 
 
 FIGURES = {key: row["path"].split(".") for key, row in csv_rows(Path(__file__).with_name("figures.csv")).items()}

@@ -389,14 +389,14 @@ class Study:
         }
         if kernel is not None:
             achieved, most = kernel.achieved_occupancy_pct, kernel.theoretical_occupancy_pct
-            held = f"{achieved:.0f} of {most:.0f}" if achieved is not None and most is not None else None
+            occupancy_text = f"{achieved:.0f} of {most:.0f}" if achieved is not None and most is not None else None
             shared = kernel.shared_bytes_per_block
             figures |= {
                 **vars(kernel),
                 "bound": bound(kernel),
                 "roof_pct": percent(kernel.roof_share),
                 "tensor_pct": kernel.tensor_active_pct,
-                "occupancy": held and ", ".join([held, *kernel.occupancy_limiters]),
+                "occupancy": occupancy_text and ", ".join([occupancy_text, *kernel.occupancy_limiters]),
                 "stalls": ", ".join(f"{name} {share:.0%}" for name, share in top_stalls(kernel)) or None,
                 "shared_kb": None if shared is None else shared / 1e3,
                 "registers": kernel.registers_per_thread,

@@ -219,8 +219,8 @@ def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
         for group, rows in split(group_of):
             owner, reached = last.get(group, (NOTHING, 0))
             owners, until = np.append(owner, kind[rows]), np.append(reached, end[rows])
-            known = int(owner == NOTHING)
-            gaps.add(owners[known:-1], (start[rows] - until[:-1])[known:])
+            skipped = int(owner == NOTHING)
+            gaps.add(owners[skipped:-1], (start[rows] - until[:-1])[skipped:])
             last[group] = int(owners[-1]), int(until[-1])
         for gpu, rows in split(gpu_of):
             of = group_of[rows]

@@ -123,8 +123,8 @@ def _bound(run: Run) -> dict[CaseShape, LaunchVerdict]:
     """The verdicts of the kernels that ncu profiled; of launches of one shape (and range) the longest."""
     if not run.has("launches") or not run.launches:
         return {}
-    found = sorted(verdicts(run).launches, key=lambda each: each.duration_us or 0.0)
-    return {(each.case if _of_ranges(run) else None, shape(each.row)): each for each in found}
+    by_duration = sorted(verdicts(run).launches, key=lambda each: each.duration_us or 0.0)
+    return {(each.case if _of_ranges(run) else None, shape(each.row)): each for each in by_duration}
 
 
 def _judge(groups: Sequence[Row], bound: Mapping[CaseShape, LaunchVerdict], along: bool) -> None:

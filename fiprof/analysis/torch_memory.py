@@ -46,15 +46,15 @@ class TorchMemory:
 
     def owners(self, since: float, until: float) -> tuple[Finding, ...]:
         """Whose what was allocated in some time is and is not given back in it, those with most."""
-        held: dict[int, int] = {}
+        row_of: dict[int, int] = {}
         first, last = np.searchsorted(self.times, (since, until), side="right").tolist()
         for row in range(first, last):
             if self._action[row] == "allocate":
-                held[int(self._addresses[row])] = row
+                row_of[int(self._addresses[row])] = row
             elif self._action[row] == "free":
-                held.pop(int(self._addresses[row]), None)
+                row_of.pop(int(self._addresses[row]), None)
         sums = Counter[str]()
-        for row in held.values():
+        for row in row_of.values():
             stack = self._stacks[self._stack[row]]
             sums[" < ".join(stack.split(" < ")[:FRAMES]) if stack else "no Python function"] += int(self._sizes[row])
         return tuple(

@@ -370,7 +370,7 @@ def standing(run: Run) -> dict[int, StandsFor]:
 def weights(run: Run) -> Weights:
     """The time that each of ncu's launches stands for, µs: of a program all executions, of a case one in a loop under
     nsys, or ncu's where it was not traced."""
-    if known := standing(run):
-        return {launch: stands.total_us for launch, stands in known.items()}
-    found = run.launches if run.trace.kernels else ()
-    return {each.launch: each.nsys_duration_us or each.duration_us or 0.0 for each in found}
+    if stands_for := standing(run):
+        return {launch: stands.total_us for launch, stands in stands_for.items()}
+    launches = run.launches if run.trace.kernels else ()
+    return {each.launch: each.nsys_duration_us or each.duration_us or 0.0 for each in launches}

@@ -193,8 +193,8 @@ class ByLaunch(Mapping[int, T]):
 def finite_rows(table: pa.Table, wanted: Sequence[bool] | None = None) -> list[dict[str, Any]]:
     """A table's rows, or some of them. None stands for a null, a NaN and an infinity."""
     rows = zip(*map(finite, table.columns), strict=True)
-    kept = rows if wanted is None else itertools.compress(rows, wanted)
-    return [dict(zip(table.column_names, row, strict=True)) for row in kept]
+    chosen = rows if wanted is None else itertools.compress(rows, wanted)
+    return [dict(zip(table.column_names, row, strict=True)) for row in chosen]
 
 
 def finite(column: pa.ChunkedArray) -> list[Any]:

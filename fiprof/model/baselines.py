@@ -96,6 +96,6 @@ def remove_baseline(root: Path, name: str) -> None:
 
 
 def _missing(root: Path, name: str) -> FiprofError:
-    there = ", ".join(names(root)) or "none yet"
-    what = f"there is no baseline {name!r} in {root}; there are: {there}"
+    present = ", ".join(names(root)) or "none yet"
+    what = f"there is no baseline {name!r} in {root}; there are: {present}"
     return FiprofError(what, "fiprof baseline set NAME RUN", exit_code=2)

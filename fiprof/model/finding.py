@@ -103,10 +103,10 @@ class TracedText(str):
 
 def join(separator: str, texts: Iterable[str | None]) -> TracedText:
     """The texts that there are as one, with the facts of each."""
-    kept = [text for text in texts if text]
-    said = TracedText(separator.join(kept))
-    said.facts = tuple(fact for text in kept for fact in numbers_of(text))
-    return said
+    given = [text for text in texts if text]
+    joined = TracedText(separator.join(given))
+    joined.facts = tuple(fact for text in given for fact in numbers_of(text))
+    return joined
 
 
 def numbers_of(part: object) -> tuple[TracedNumber, ...]:

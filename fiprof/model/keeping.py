@@ -42,8 +42,8 @@ def read_annotations(folder: Path) -> Annotations:
     if not os.path.lexists(path):
         return Annotations()
     remedy = "restore it from a copy, or remove it: the run itself is untouched"
-    found = json_file.read(path, Annotations, remedy, makes="fiprof tag and fiprof note write it")
-    return json_file.decode(json_file.encode(found), Annotations)
+    annotations = json_file.read(path, Annotations, remedy, makes="fiprof tag and fiprof note write it")
+    return json_file.decode(json_file.encode(annotations), Annotations)
 
 
 def change(
@@ -56,8 +56,8 @@ def change(
     with locked(folder):
         annotations = read_annotations(folder)
         if absent := [name for name in remove if name not in annotations.tags]:
-            there = ", ".join(annotations.tags) or "none"
-            raise FiprofError(f"the run has no tag {absent[0]}", f"its tags: {there}", exit_code=2)
+            tag_list = ", ".join(annotations.tags) or "none"
+            raise FiprofError(f"the run has no tag {absent[0]}", f"its tags: {tag_list}", exit_code=2)
         tags, notes = sorted({*annotations.tags, *add} - {*remove}), [*annotations.notes, *([note] if note else [])]
         written = json_file.encode(dataclasses.replace(annotations, tags=tags, notes=notes))
         remedy = "ask who owns the run, or copy it into an archive of your own"

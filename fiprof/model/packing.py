@@ -103,8 +103,8 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
 def copy_out(folder: Path, name: str, target: Path) -> None:
     """Copy a raw file, packed or not, to a plain one of the same name and permissions in another folder."""
     with files.file_errors(target / name):
-        there = stored(folder, name)
-        mode = (folder / there).stat().st_mode & 0o666 if there else 0o666
+        stored_name = stored(folder, name)
+        mode = (folder / stored_name).stat().st_mode & 0o666 if stored_name else 0o666
         with files.replacing(target, name, mode) as out:
             for block in _blocks(folder, name):
                 out.write(block)
@@ -165,9 +165,9 @@ def unpack(folder: Path) -> list[Path]:
     """Replace the packed files of a run by plain ones, for the tools' own viewers. Returns those."""
     plain = []
     for name in read_manifest(folder).files:
-        if (there := stored(folder, name)) not in (None, name):
+        if (stored_name := stored(folder, name)) not in (None, name):
             copy_out(folder, name, folder)
-            files.remove(folder, str(there))
+            files.remove(folder, str(stored_name))
             plain.append(folder / name)
     _touch(folder, plain)
     return plain
@@ -193,8 +193,8 @@ def _blocks(folder: Path, name: str) -> Iterator[bytes]:
         recorded = UNRECORDED_BYTES
         with contextlib.suppress(FiprofError):
             actions = read_manifest(folder).actions
-            made = (entry.bytes for action in actions for entry in action.files if entry.path == name)
-            recorded = max(made, default=UNRECORDED_BYTES)
+            sizes = (entry.bytes for action in actions for entry in action.files if entry.path == name)
+            recorded = max(sizes, default=UNRECORDED_BYTES)
         bytes_left = min(recorded, max(SMALLEST_LIMIT, os.fstat(source.fileno()).st_size * LARGEST_RATIO))
         try:
             for block in _decompressed_zstd(source) if stored_name.endswith(ZSTD) else _decompressed_xz(source):

@@ -43,12 +43,12 @@ def parts(kind: str, *arguments: Any) -> dict[str, Any]:
 
 def merged(kind: str) -> dict[str, Any]:
     """The same as one mapping, of functions that return one each."""
-    return {name: item for found in parts(kind).values() for name, item in found.items()}
+    return {name: item for of_pack in parts(kind).values() for name, item in of_pack.items()}
 
 
 def joined(kind: str, *arguments: Any) -> list[Any]:
     """The same as one list, of functions that return several of something."""
-    return [item for found in parts(kind, *arguments).values() for item in found]
+    return [item for of_pack in parts(kind, *arguments).values() for item in of_pack]
 
 
 Value = bool | int | float | str  # value of a parameter
@@ -114,11 +114,11 @@ def of_workload(workload: str) -> KernelInfo | None:
 
 def title(workload: str) -> str:
     """A workload's name in words."""
-    known = of_workload(workload)
-    return known.title if known else f"Workload {workload}"
+    about = of_workload(workload)
+    return about.title if about else f"Workload {workload}"
 
 
 def of_parameter(name: str) -> ParameterName:
     """An empty one for a parameter that no pack knows."""
-    found: ParameterName = _merged("parameters").get(name, ParameterName())
-    return found
+    about: ParameterName = _merged("parameters").get(name, ParameterName())
+    return about

@@ -63,7 +63,7 @@ class Formula(str):
         return _evaluation(str(self))
 
     def value(self, row: Row) -> float | None:
-        return found[0] if (found := self.evaluate(row, str)) else None
+        return evaluated[0] if (evaluated := self.evaluate(row, str)) else None
 
 
 def calculated(formula: str, *parts: TracedNumber | None, spec: str = ".2f", unit: str = "") -> TracedNumber | None:
@@ -109,8 +109,8 @@ def _compiled(node: ast.expr) -> Evaluate:
                     return None
                 if (value := operate(one[0], other[0])) is None:
                     return None
-                said = one[1] if one[2] >= binds else f"({one[1]})"
-                return value, f"{said} {sign} {other[1] if other[2] >= binds_right else f'({other[1]})'}", binds
+                left_text = one[1] if one[2] >= binds else f"({one[1]})"
+                return value, f"{left_text} {sign} {other[1] if other[2] >= binds_right else f'({other[1]})'}", binds
 
             return operation
         case ast.IfExp(test=ast.Compare(left=above, ops=[ast.Gt()], comparators=[below])):
@@ -212,10 +212,10 @@ class Quantity(Key):
 
     def traced(self, row: Row, names: Names, *, spec: str = "", unit: str | None = None) -> TracedNumber | None:
         """The number with its provenance. spec, unit: how to write it, where not as usual."""
-        if (found := self.formula.evaluate(row, names)) is None:
+        if (evaluated := self.formula.evaluate(row, names)) is None:
             return None
-        source = Provenance("ncu", found[1], launch=row.get("launch"))
-        return TracedNumber(found[0], source, spec or self.spec, unit_text(self.unit if unit is None else unit))
+        source = Provenance("ncu", evaluated[1], launch=row.get("launch"))
+        return TracedNumber(evaluated[0], source, spec or self.spec, unit_text(self.unit if unit is None else unit))
 
 
 _METRIC_UNITS = ("%", "cycles", "bytes")  # others are of counts and ratios

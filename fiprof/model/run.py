@@ -340,13 +340,13 @@ class Run:
         """A finding that names which of these sections of ncu were not collected, and the options that collect them."""
         present = {each for each, of in SECTIONS.items() if any(launch[of] is not None for launch in self.launches)}
         present |= {"WarpStateStats"} if self.stall_reasons else set()
-        lacking = tuple(each for each in sections if self.launches and each not in present)
+        uncollected = tuple(each for each in sections if self.launches and each not in present)
         kinds = {file.kind for file in self.manifest.imported}
         words = "ncu ran without its {sections:section|sections}; {options} collects that"
         if "ncu-details" in kinds and kinds.isdisjoint(("ncu-raw", "ncu-rep")):
             words = "ncu's details page lacks {sections}; its raw page, or the report itself, has what was collected"
-        options = " ".join(["ncu", *(f"--section {each}" for each in lacking)])
-        return (finding("uncollected", words, sections=lacking, options=options),) if lacking else ()
+        options = " ".join(["ncu", *(f"--section {each}" for each in uncollected)])
+        return (finding("uncollected", words, sections=uncollected, options=options),) if uncollected else ()
 
     @functools.cached_property
     def stall_reasons(self) -> Mapping[int, tuple[StallReason, ...]]:
@@ -425,13 +425,13 @@ class Run:
         """How to measure what the run lacks, and which command shows what it has. options: those that measure it."""
         traced = self.row_count("kernels") and not self.launches
         command = "fiprof profile {} -- COMMAND" if self.of_program else "fiprof collect {}"
-        again = f"{command.format(options)} collects that"
+        how = f"{command.format(options)} collects that"
         if self.imported and self.launches and "--set" in options:
-            again = "import that, or a report that ncu --set full made"
+            how = "import that, or a report that ncu --set full made"
         elif self.imported:
             tool, report = ("ncu", "ncu --set full") if self.has("kernels") else ("nsys", "nsys profile")
-            again = f"import a report of {tool} of the same program beside this file: {report} -o REPORT COMMAND"
-        return f"{again}; fiprof {'top' if traced else 'show'} shows what this run has"
+            how = f"import a report of {tool} of the same program beside this file: {report} -o REPORT COMMAND"
+        return f"{how}; fiprof {'top' if traced else 'show'} shows what this run has"
 
     def missing(self, tool: str) -> Finding:
         """Why the run has nothing of nsys or ncu."""

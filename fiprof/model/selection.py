@@ -193,8 +193,8 @@ class Selection:
             raise FiprofError(f"{run} has no launch {wanted_words}", remedy, exit_code=2)
         if self.top is not None:
             most = longest_first(alike(chosen, time, weights=weights))[: self.top]
-            kept = {id(item) for group in most for item in group.items}
-            chosen = [item for item in chosen if id(item) in kept]
+            chosen_ids = {id(item) for group in most for item in group.items}
+            chosen = [item for item in chosen if id(item) in chosen_ids]
         return chosen
 
 

@@ -206,9 +206,9 @@ def recorded(settings: Declaring) -> dict[str, Any]:
 
 def from_manifest(values: Mapping[str, Any]) -> CollectSettings:
     """The settings of a recorded run; the default where it says nothing."""
-    said = [each for each in settings_of(CollectSettings) if values.get(each.name) is not None]
-    known: dict[str, Any] = {each.name: values[each.name] for each in said}
-    return CollectSettings(**known | {each.name: tuple(values[each.name]) for each in said if each.several})
+    present = [each for each in settings_of(CollectSettings) if values.get(each.name) is not None]
+    given: dict[str, Any] = {each.name: values[each.name] for each in present}
+    return CollectSettings(**given | {each.name: tuple(values[each.name]) for each in present if each.several})
 
 
 def tool_words(settings: Declaring, tool: ToolName) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ def split(values: Ints) -> Iterator[tuple[int, Any]]:
         yield int(values[0]), slice(None)
         return
     order = np.argsort(values, kind="stable")
-    found, first = np.unique(values[order], return_index=True)
-    yield from zip(found.tolist(), np.split(order, first[1:]), strict=False)
+    distinct, first = np.unique(values[order], return_index=True)
+    yield from zip(distinct.tolist(), np.split(order, first[1:]), strict=False)
 
 
 # Unions
@@ -44,11 +44,11 @@ def covered(starts: Ints | Floats, ends: Ints | Floats, moments: Ints | Floats, 
     """How much of the time before each moment lies in disjoint intervals, by start, ns; or times the weight of each."""
     if not len(starts):
         return np.zeros(len(moments))
-    held = (ends - starts) * weights
-    total = np.repeat(np.cumsum(held), 2)
-    total[::2] -= held
-    found: Floats = np.interp(moments, np.column_stack([starts, ends]).ravel(), total)
-    return found
+    weighted = (ends - starts) * weights
+    total = np.repeat(np.cumsum(weighted), 2)
+    total[::2] -= weighted
+    before: Floats = np.interp(moments, np.column_stack([starts, ends]).ravel(), total)
+    return before
 
 
 def within(intervals: tuple[Ints, Ints], begins: Ints | Floats, ends: Ints | Floats) -> Floats:
@@ -82,8 +82,8 @@ def side_by_side(keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     order = np.argsort(moments, kind="stable")
     several = np.cumsum(np.repeat([1, -1], len(starts))[order]) > 1
     moments = moments[order]
-    held = np.flatnonzero(several[:-1] & (moments[1:] > moments[:-1]))
-    return moments[held], moments[held + 1]
+    rows = np.flatnonzero(several[:-1] & (moments[1:] > moments[:-1]))
+    return moments[rows], moments[rows + 1]
 
 
 # Nested intervals
@@ -153,8 +153,8 @@ def innermost(starts: Ints, ends: Ints, labels: Ints) -> Stretches:
     latest = np.maximum.accumulate(np.where(begins[by_depth], np.arange(2 * count, dtype=np.int32), 0))
     owner = np.empty(2 * count, np.int32)
     owner[by_depth] = order[by_depth][latest] - count
-    held = np.flatnonzero((depth[:-1] > 0) & (times[1:] > times[:-1]))
-    return Stretches(times[held], times[held + 1], labels[owner[held]])
+    rows = np.flatnonzero((depth[:-1] > 0) & (times[1:] > times[:-1]))
+    return Stretches(times[rows], times[rows + 1], labels[owner[rows]])
 
 
 def by_thread(threads: Ints, *columns: Ints) -> dict[int, Stretches]:

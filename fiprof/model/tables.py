@@ -167,10 +167,10 @@ class Reader:
         names = list(columns) if columns is not None else self.names
         with self._errors():
             if new := [name for name in names if name not in self._read]:
-                known = [name for name in new if name in self.columns]
-                there = self._file.read(known, use_threads=self.rows >= THREADED_ROWS)
+                present = [name for name in new if name in self.columns]
+                read_table = self._file.read(present, use_threads=self.rows >= THREADED_ROWS)
                 # Each group of rows has a dictionary of its own in the file, and Arrow groups by one alone.
-                table = self._with_absent(self._masked(there).unify_dictionaries(), new, self.rows)
+                table = self._with_absent(self._masked(read_table).unify_dictionaries(), new, self.rows)
                 _require_possible(table)
                 self._read.update(zip(table.column_names, table.columns, strict=True))
             return pa.table({name: self._read[name] for name in names})
@@ -195,9 +195,9 @@ class Reader:
         def read() -> Iterator[pa.Table]:
             with self._errors():
                 for piece in self._file.iter_batches(rows, columns=[name for name in columns if name in self.columns]):
-                    there = self._masked(pa.Table.from_batches([piece]))
-                    found = self._with_absent(there, columns, piece.num_rows)
-                    yield found.select(list(columns))
+                    masked = self._masked(pa.Table.from_batches([piece]))
+                    table = self._with_absent(masked, columns, piece.num_rows)
+                    yield table.select(list(columns))
 
         reading = read()
         with ThreadPoolExecutor(1) as reader:
@@ -221,9 +221,9 @@ class Reader:
 
         def masked(chunk: pa.Array) -> pa.Array:
             of_dictionary = isinstance(chunk, pa.DictionaryArray)
-            said = (chunk.dictionary if of_dictionary else chunk).to_pylist()
-            hidden = [text and hide(text) for text in said]
-            if hidden == said:
+            texts = (chunk.dictionary if of_dictionary else chunk).to_pylist()
+            hidden = [text and hide(text) for text in texts]
+            if hidden == texts:
                 return chunk
             self._hid = True
             new = pa.array(hidden, pa.string())

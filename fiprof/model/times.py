@@ -103,9 +103,9 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
     for (of_rank, case_id), totals in of_cases.items():
         totals_us = [total_us for _, total_us in sorted(totals)]
         if iteration_times := summarize(totals_us):
-            found = by_rank[of_rank]
-            executions = sum(each.count for (of_case, _), each in found.kernels.items() if of_case == case_id)
-            found.cases[case_id] = CaseTimes(iteration_times, executions / len(totals), tuple(totals_us))
+            of_kernels = by_rank[of_rank]
+            executions = sum(each.count for (of_case, _), each in of_kernels.kernels.items() if of_case == case_id)
+            of_kernels.cases[case_id] = CaseTimes(iteration_times, executions / len(totals), tuple(totals_us))
     if ranks is None:
         return by_rank.get(0, TraceTimes({}, {}))
     ordered = dict(sorted(by_rank.items()))

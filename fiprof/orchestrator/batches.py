@@ -127,8 +127,8 @@ def deal(cases: Sequence[Case], grouped: Groups, boards: int, most: int) -> list
 
 def anchors(grouped: Groups) -> tuple[Case, ...]:
     """The cases that every batch repeats, to compare boards: one of each of the largest workloads."""
-    found = sorted(grouped.values(), key=lambda by_size: -sum(map(len, by_size.values())))[:MOST_ANCHORS]
-    ranked = (sorted(by_size.items(), key=lambda item: size(item[0])) for by_size in found)
+    largest = sorted(grouped.values(), key=lambda by_size: -sum(map(len, by_size.values())))[:MOST_ANCHORS]
+    ranked = (sorted(by_size.items(), key=lambda item: size(item[0])) for by_size in largest)
     return tuple(each[int(len(each) * ANCHOR_AT)][1][0] for each in ranked)
 
 
@@ -287,8 +287,8 @@ def fill_cache(job: Job, bench: Bench, architecture: str) -> None:
     with waiting_lock(folder / "lock", bench.executor.stopping):
         if not (folder / "done").exists():
             request = dataclasses.replace(job.request, cases=job.filling, rounds=1, iterations=1, warmup=0, check=False)
-            with files.scratch(folder) as made:
-                command = CollectCommands(made, {}, request.timeout_s, request).plain()
+            with files.scratch(folder) as scratch_folder:
+                command = CollectCommands(scratch_folder, {}, request.timeout_s, request).plain()
                 # What fails here fails again when it is measured, and is reported then.
                 if bench.executor.start(command).wait().outcome == "ok":
                     (folder / "done").touch()
@@ -307,8 +307,8 @@ def culprits(path: Path, manifest: Manifest) -> dict[str, str]:
             if announced := re.findall(r"^fiprof: \w+ \d+/\d+ (\S+)", log, re.MULTILINE):
                 ended = action.message if action.exit_status is None else describe_exit(action.exit_status)
                 reasons[announced[-1]] = f"{action.step}: {action.outcome}, {ended}"
-    known = {case.id for case in manifest.cases}
-    return {case: why for case, why in reasons.items() if case in known}
+    case_ids = {case.id for case in manifest.cases}
+    return {case: why for case, why in reasons.items() if case in case_ids}
 
 
 def set_aside(folder: Path, name: str) -> None:
@@ -332,10 +332,11 @@ def _undisturbed(collection: collect.Collection, gpu: str) -> Iterator[None]:
             if state := gpu_state(gpu):
                 own = {process.pid for process in psutil.Process().children(recursive=True)}
                 listed = {int(text.split()[0]): text for text in state["other_processes"]}
-                # Where none of fiprof's own is listed, the driver's process ids may not be this container's.
-                known = bool(own & listed.keys())
-                others = [text for pid, text in listed.items() if pid not in own and (known or psutil.pid_exists(pid))]
-                during.append({**state, "other_processes": others})
+                others = {pid: text for pid, text in listed.items() if pid not in own}
+                if len(others) == len(listed):
+                    # None of fiprof's own is listed: the driver's process ids may not be this container's.
+                    others = {pid: text for pid, text in others.items() if psutil.pid_exists(pid)}
+                during.append({**state, "other_processes": list(others.values())})
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()

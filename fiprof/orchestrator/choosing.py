@@ -112,9 +112,9 @@ def choose(
     if wanted.count == 1 and more and (order := orders()):
         along, picked = _along(by_name, goal_ns, spends, skip, order)
         # A grid tells more of itself than another near it: what is told by others has to be more, or at half the cost.
-        told, told_along = (min(sum(stood_for(each)), goal_ns) for each in (selected, along))
-        half = told_along == told and 2 * sum(map(spends, along)) < sum(map(spends, selected))
-        if told_along > 1.1 * told or half:
+        covered_ns, covered_along_ns = (min(sum(stood_for(each)), goal_ns) for each in (selected, along))
+        half = covered_along_ns == covered_ns and 2 * sum(map(spends, along)) < sum(map(spends, selected))
+        if covered_along_ns > 1.1 * covered_ns or half:
             selected, numbers = along, picked
     chosen = sorted(set(selected), key=lambda group: (-group.total_ns, group.name, group.grid))
     stood = stood_for(chosen)
@@ -211,8 +211,8 @@ def traced_groups(run: Run, ranges: Sequence[str]) -> tuple[list[Group], int]:
         names = {name.rpartition("@")[2] for name in ranges}
         inside = [bool(names.intersection(path.split(SEPARATOR))) for path in phases(run)]
         kernels = kernels.filter(np.append(inside, False)[calls(run).phases_of(calls(run).of("kernels"))])
-    found = sums(kernels, KEYS).to_pylist()
-    return [Group(*row.values()) for row in found if row["kernel_mangled"]], total_ns
+    rows = sums(kernels, KEYS).to_pylist()
+    return [Group(*row.values()) for row in rows if row["kernel_mangled"]], total_ns
 
 
 def launch_orders(run: Run, groups: Sequence[Group]) -> Names | None:

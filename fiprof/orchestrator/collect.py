@@ -61,9 +61,9 @@ def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Benc
     label: what the folder's name ends in, if not in the workloads' names. Raises as :func:`case_entries`.
     """
     cases, facts = case_entries(request), collect_facts(request.cases, request.argv, commit=False)
-    known = {"cases": cases, "settings": recorded(request), "environment": run_environment(tools, facts, gpu)}
-    known |= {"argv": list(request.argv)} if request.argv else {}
-    folder = bench.archive.create(label or request.label, **known)
+    fields = {"cases": cases, "settings": recorded(request), "environment": run_environment(tools, facts, gpu)}
+    fields |= {"argv": list(request.argv)} if request.argv else {}
+    folder = bench.archive.create(label or request.label, **fields)
     if request.gpu_metrics_hz and counters_permitted() is False:
         folder.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
         request = dataclasses.replace(request, gpu_metrics_hz=0)
@@ -76,9 +76,9 @@ def replay(source: Path, bench: Bench) -> FinishedRun:
     if archived.imported:
         raise FiprofError(f"{source} was imported: no commands made it", f"fiprof parse {source} reads it again")
     request = CollectRequest(cases=(), **vars(from_manifest(archived.settings)))
-    known = {name: getattr(archived, name) for name in ("cases", "settings", "environment")}
+    fields = {name: getattr(archived, name) for name in ("cases", "settings", "environment")}
     origin = archived.replayed_from or archived.name
-    folder = bench.archive.create(archived.name.split("-", 2)[-1], replayed_from=origin, **known)
+    folder = bench.archive.create(archived.name.split("-", 2)[-1], replayed_from=origin, **fields)
     # The archived commands stand in for these.
     tools = {name: Tool(Path(name), ()) for name in get_args(ToolName)}
     replaying = dataclasses.replace(bench, executor=Replay(source, folder.path, bench.executor.stopping))

@@ -134,8 +134,8 @@ class CollectCommands(ExportCommands):
         words = ("--give-memory-back", "--no-check", "--no-timing")
         workload = self._workload(out, request.measure_iterations, NCU_WARMUP, *words)
         argv = ncu.profile_argv(self.tools["ncu"].path, report, workload, request)
-        held = {} if gate is None else {GATE_VARIABLE: str(gate)}
-        return self.command("ncu", argv, makes=(report,), env={**gpu_env(self.request.gpu), **held})
+        gate_env = {} if gate is None else {GATE_VARIABLE: str(gate)}
+        return self.command("ncu", argv, makes=(report,), env={**gpu_env(self.request.gpu), **gate_env})
 
     def exports(self) -> list[ToolCommand]:
         return [self.page(page) for page in ncu.pages(self.request.ncu_set)]

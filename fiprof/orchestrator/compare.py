@@ -302,8 +302,8 @@ def compare(request: CompareRequest, bench: Bench) -> FinishedRun:
             entries = collect.case_entries(CollectRequest(cases=cases))
             sides = {letter.lower(): request.side(letter).text for letter in "AB"}
             settings, environment = {**recorded(request), **sides}, run_environment({}, facts, gpu)
-            known = {"kind": "comparison", "cases": entries, "settings": settings, "environment": environment}
-            folder = bench.archive.create(request.label, **known)
+            fields = {"kind": "comparison", "cases": entries, "settings": settings, "environment": environment}
+            folder = bench.archive.create(request.label, **fields)
             commands = SideCommands(folder.path, {}, request.timeout_s, request, files, checkouts)
             comparison = ComparisonSession(request, commands, folder, bench)
             comparison.measure()
@@ -507,11 +507,11 @@ class Rounds:
             # Each round has its cases in another order, which is the same in all processes.
             shuffled = random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
             order = [(case, *plan[case]) for case in shuffled]
-            again = " again" if number >= rounds else ""
+            repeated = " again" if number >= rounds else ""
             records: dict[int, dict[str, Record]] = defaultdict(dict)
             turns = random.Random(f"{self._request.order_seed} {number}")
             for process in turns.sample(self._processes, len(self._processes)):
-                self._progress.detail("rounds", f"{number + 1} of {rounds}{again}, {process.name}")
+                self._progress.detail("rounds", f"{number + 1} of {rounds}{repeated}, {process.name}")
                 answer = process.ask("measure", round=number, cases=order)
                 self.note_failures(process, answer)
                 for record in answer:

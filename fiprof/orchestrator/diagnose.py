@@ -104,8 +104,8 @@ def probe_workload_python(python: str) -> dict[str, Any]:
         done = subprocess.run(
             argv, capture_output=True, text=True, errors="replace", timeout=PROBE_TIMEOUT_S, check=False
         )
-        found = json.loads(done.stdout.splitlines()[-1])
-        return found if isinstance(found, dict) else {"problems": {"python": "it printed no object"}}
+        answer = json.loads(done.stdout.splitlines()[-1])
+        return answer if isinstance(answer, dict) else {"problems": {"python": "it printed no object"}}
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"problems": {"python": str(error)}}
     except (json.JSONDecodeError, IndexError):

@@ -108,8 +108,8 @@ def _files(command: Sequence[str]) -> list[Path]:
 
 def full_commit(folder: Path, ref: str) -> str | None:
     """The whole name of a commit of the checkout around a folder; None where git does not know it."""
-    found = ask_git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-    return (found or "").strip() or None
+    commit = ask_git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+    return (commit or "").strip() or None
 
 
 def run_git(
@@ -132,8 +132,8 @@ def run_git(
         )
 
     filters = r"^filter\..*\.(clean|smudge|process|required)$"
-    found = git(("config", "--null", "--name-only", "--get-regexp", filters), {})
-    keys = found.stdout.split("\0")[:-1] if found.returncode == 0 else []
+    configured = git(("config", "--null", "--name-only", "--get-regexp", filters), {})
+    keys = configured.stdout.split("\0")[:-1] if configured.returncode == 0 else []
     empty = {"GIT_CONFIG_COUNT": str(len(keys))}
     for number, key in enumerate(keys):
         empty |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": ""}

@@ -157,17 +157,17 @@ class SlurmBatch:
         self._asked, self._gone = time.monotonic(), False
 
     def done(self) -> bool:
-        if not (found := self.job.paths.result_pickle.exists()) and time.monotonic() > self._asked + ASKING_S:
+        if not (has_result := self.job.paths.result_pickle.exists()) and time.monotonic() > self._asked + ASKING_S:
             self._asked, words = time.monotonic(), ("squeue", "-h", "-j", self.job_id, "-o", "%T")
             queue = subprocess.run(words, capture_output=True, text=True, check=False)
             self._gone = not queue.stdout.strip() and ("nvalid job id" in queue.stderr or not queue.returncode)
-        return self._gone or bool(found)
+        return self._gone or bool(has_result)
 
     def result(self) -> BatchOutcome:
         if not self.job.paths.result_pickle.exists():
             raise FiprofError(f"Slurm's job {self.job_id} ended without a word", f"see {self.job.paths.stderr}")
-        found: BatchOutcome = self.job.result()
-        return found
+        outcome: BatchOutcome = self.job.result()
+        return outcome
 
 
 def imported(module: str) -> Any:

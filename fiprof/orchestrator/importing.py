@@ -152,8 +152,8 @@ class _Importing(RunSession):
             if parse.numbers(self.path, layout.NSYS_SQLITE):
                 with self.collecting():
                     self.trace_tables()
-                    told = tables.read(self.tables, "diagnostics", ["severity", "text"]).to_pylist()
-                    for text in dict.fromkeys(row["text"] for row in told if row["severity"] in ("Warning", "Error")):
+                    rows = tables.read(self.tables, "diagnostics", ["severity", "text"]).to_pylist()
+                    for text in dict.fromkeys(row["text"] for row in rows if row["severity"] in ("Warning", "Error")):
                         self.folder.warn(f"nsys: {text}")
             if parse.profiles(self.path) and not self.interrupted:
                 with self.collecting():
@@ -210,8 +210,8 @@ class _Importing(RunSession):
         imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest.hexdigest(), link, tool)
         self.folder.note(imported=[imported])
         argv = ["fiprof", "import", *(["--link"] if link else []), str(each.source)]
-        made, duration_s = [] if link else [file_entry(self.path, copy)], round(time.monotonic() - begin, 3)
-        return Action("import", argv, {}, started, duration_s, 0, "ok", None, files=made)
+        entries, duration_s = [] if link else [file_entry(self.path, copy)], round(time.monotonic() - begin, 3)
+        return Action("import", argv, {}, started, duration_s, 0, "ok", None, files=entries)
 
     def _export_pages(self, commands: ExportCommands, each: Incoming, report: Path, given: set[FileKind]) -> None:
         """The pages that were not imported beside it. Where ncu cannot, the package ncu-report reads the report."""

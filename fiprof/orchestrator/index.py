@@ -102,10 +102,10 @@ def _file(root: Path) -> Path:
     longest, kind = "", ""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/mounts").read_text(errors="surrogateescape").splitlines():
-            mount, found = line.split(" ")[1:3]
+            mount, file_system = line.split(" ")[1:3]
             mount = mount.replace("\\040", " ")
             if len(mount) >= len(longest) and root.is_relative_to(mount):
-                longest, kind = mount, found
+                longest, kind = mount, file_system
     shared = kind in SHARED or kind.startswith("fuse.")
     if not shared and os.access(root, os.W_OK) and (not in_archive.exists() or os.access(in_archive, os.W_OK)):
         return in_archive

@@ -37,9 +37,9 @@ def gpu_lock(*gpus: str, wait: bool, waiting: Callable[[str], None], stopping: t
     stopping: set by somebody who wants the waiting to end.
     Raises FiprofError naming the holder, Interrupted when told to stop.
     """
-    with socket.socket(socket.AF_UNIX) as held:
+    with socket.socket(socket.AF_UNIX) as lock:
         announced = False
-        while (free := next((gpu for gpu in gpus if _bound(held, gpu)), None)) is None:
+        while (free := next((gpu for gpu in gpus if _bound(lock, gpu)), None)) is None:
             if not announced:
                 named, holder = " and ".join(gpus), "another fiprof"
                 # Who listens, by the kernel's word.
@@ -58,7 +58,7 @@ def gpu_lock(*gpus: str, wait: bool, waiting: Callable[[str], None], stopping: t
                 announced = True
             if stopping.wait(POLL_S):
                 raise Interrupted
-        held.listen()
+        lock.listen()
         yield free
 
 

@@ -92,8 +92,8 @@ def program_argv(
         *picked,
         *zip(passed[::2], passed[1::2], strict=True),
     ]
-    kept = (word for option in ours if option[0] not in settings.ncu_args for word in option)
-    return (str(ncu), *kept, *settings.ncu_args, "--force-overwrite", "--export", str(report), *program)
+    defaults = (word for option in ours if option[0] not in settings.ncu_args for word in option)
+    return (str(ncu), *defaults, *settings.ncu_args, "--force-overwrite", "--export", str(report), *program)
 
 
 def _metrics(ncu_set: Literal["full", "quick"]) -> tuple[str, ...]:
@@ -127,8 +127,8 @@ def check_log(log: str, report: Path, *, exit_status: int | None) -> None:
         what = f"the workload failed under ncu with status {application.group(1)}: {last_line(own)}"
         raise FiprofError(what, "what was profiled before is kept")
     if errors := re.findall(r"==ERROR== (.*)", log):
-        told = (remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, errors[-1], re.IGNORECASE))
-        raise FiprofError(f"ncu: {errors[-1].strip()}", next(told, "ncu's whole output stands in the log"))
+        remedies = (remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, errors[-1], re.IGNORECASE))
+        raise FiprofError(f"ncu: {errors[-1].strip()}", next(remedies, "ncu's whole output stands in the log"))
     if "No metrics to collect found in sections" in log:
         what = "ncu found no metrics in the sections that it was asked for"
         raise FiprofError(what, "ncu --list-sections shows those it has; this fiprof was tested with 2025.3")

@@ -66,9 +66,9 @@ def program_argv(
     if settings.keep_running or (settings.capture is not None and not settings.duration_s):
         ours.append("--kill=none")
     theirs = {word.partition("=")[0] for word in settings.nsys_args}
-    kept = (word for word in ours if word.partition("=")[0] not in theirs)
+    defaults = (word for word in ours if word.partition("=")[0] not in theirs)
     fixed = (str(nsys), "profile", f"--output={report}", "--force-overwrite=true")
-    return (*fixed, *kept, *settings.nsys_args, *program)
+    return (*fixed, *defaults, *settings.nsys_args, *program)
 
 
 def program_trace(version: tuple[int, ...], settings: ProfileSettings) -> tuple[str, ...]:
@@ -110,8 +110,8 @@ def check_report(report: Path, log: str) -> None:
 
 def lost_events(log: str) -> str:
     """Why nsys's importer left out events of its own; empty where it took all. Seen with XLA's ranges (2025.3)."""
-    found = re.search(r"QuadDCommon::tag_message\*\] = (.+?)(?:\\n|\n)", log)
-    return found[1] if found else ""
+    match = re.search(r"QuadDCommon::tag_message\*\] = (.+?)(?:\\n|\n)", log)
+    return match[1] if match else ""
 
 
 OWN_LINES = re.compile(
@@ -141,9 +141,9 @@ class ProgramOutput:
         text = OWN_LINES.sub(b"", self._held[of_stderr] + piece)
         last = text[text.rfind(b"\n") + 1 :]
         own = any(begin.startswith(last) or last.startswith(begin) for begin in OWN_BEGINS)
-        held = last if piece and own and len(last) < LONGEST_OWN_LINE else b""
-        self._held[of_stderr] = held
-        self._pass_on(text[: len(text) - len(held)], of_stderr)
+        unfinished = last if piece and own and len(last) < LONGEST_OWN_LINE else b""
+        self._held[of_stderr] = unfinished
+        self._pass_on(text[: len(text) - len(unfinished)], of_stderr)
 
 
 def last_line(log: str) -> str:

@@ -199,9 +199,9 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
             problems.append(error)
 
     tables = folder / layout.TABLES
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as folders:
         with file_errors(tables):
-            out = held.enter_context(scratch(at or folder)) / layout.TABLES
+            out = folders.enter_context(scratch(at or folder)) / layout.TABLES
             out.mkdir()
         with noting():
             missing += parse_nsys(folder, out).missing if packing.exists(folder, layout.NSYS_SQLITE) else ()
@@ -279,8 +279,8 @@ def base(folder: Path) -> Path:
     never mix. The cache may be removed at any time; its oldest folders are removed by themselves.
     Raises FiprofError where the cache is not this user's alone, or cannot be made.
     """
-    there = [path for path in (folder, folder / layout.TABLES) if path.exists()]
-    if whole(folder) or not has_raw_files(folder) or all(os.access(path, os.W_OK) for path in there):
+    present = [path for path in (folder, folder / layout.TABLES) if path.exists()]
+    if whole(folder) or not has_raw_files(folder) or all(os.access(path, os.W_OK) for path in present):
         return folder
     root = cache_folder() / "tables"
     with file_errors(root, ELSEWHERE):

@@ -282,10 +282,10 @@ def recover(archive: Archive) -> list[str]:
     if partials:
         files.clear(archive.root)
     for partial in partials:
-        with contextlib.suppress(OSError, FiprofError), contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError, FiprofError), contextlib.ExitStack() as descriptors:
             with contextlib.suppress(FileNotFoundError):
                 owner = os.open(partial / OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-                held.callback(os.close, owner)
+                descriptors.callback(os.close, owner)
                 # Refused where a living fiprof has it.
                 fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
             from fiprof.orchestrator.process import end_orphans
@@ -294,8 +294,8 @@ def recover(archive: Archive) -> list[str]:
             if not (partial / layout.FILE_NAME).exists():
                 shutil.rmtree(partial)
                 continue
-            kept = _finish(partial)
-            messages.append(f"{KILLED} while it collected {kept}: kept as an interrupted run")
+            path = _finish(partial)
+            messages.append(f"{KILLED} while it collected {path}: kept as an interrupted run")
     return messages
 
 

@@ -574,9 +574,9 @@ class _Batches:
     def _note_submitted(self) -> None:
         """Note which batches a cluster has."""
         running = self.running if self.workers.attach else {}
-        known = {pending.job_id: [case.id for case in job.own] for pending, job in running.items()}
-        if known != self.folder.manifest.submitted:
-            self.folder.update(submitted=known)
+        submitted = {pending.job_id: [case.id for case in job.own] for pending, job in running.items()}
+        if submitted != self.folder.manifest.submitted:
+            self.folder.update(submitted=submitted)
 
     def _take(self, pending: Any, job: Job) -> None:
         """Note the outcome of a batch; its cases that are to be measured again become a new one."""
@@ -622,10 +622,10 @@ class _Batches:
             problem = f"{name} failed {tries} times, the last time so: {outcome.message}"
             self.problem, cases = FiprofError(problem, outcome.remedy or "the same command tries it again"), ()
         say(f"{name} is measured again: {outcome.message}" if cases else f"left out: {name}")
-        again = self._job(cases)
-        self.tries[key and again.key] = tries
+        retry = self._job(cases)
+        self.tries[key and retry.key] = tries
         if cases:
-            self.waiting.append(again)
+            self.waiting.append(retry)
 
     @property
     def _so_far(self) -> str:

@@ -56,8 +56,8 @@ def find_tool(name: str) -> Tool:
     """
     path = os.environ.get(f"FIPROF_{name.upper()}") or shutil.which(name)
     if path is None:
-        found = (path for pattern in _FOLDERS[name] for path in map(str, Path("/").glob(pattern)))
-        runnable = [path for path in found if os.access(path, os.X_OK)]
+        installed = (path for pattern in _FOLDERS[name] for path in map(str, Path("/").glob(pattern)))
+        runnable = [path for path in installed if os.access(path, os.X_OK)]
         path = max(runnable, key=lambda path: [int(n) for n in re.findall(r"\d+", path)], default=None)
     if path is None:
         raise FiprofError(f"{name} was not found", REMEDIES[name])
@@ -95,8 +95,8 @@ def find_profilers(names: Collection[str], otherwise: str) -> dict[str, Tool]:
 
 def parse_version(text: str) -> tuple[int, ...]:
     """(2025, 3, 1) of what nsys or ncu says of itself, e.g. ``Version 2025.3.1.0``; empty where there is none."""
-    found = re.search(r"\b(20\d\d)\.(\d+)\.(\d+)", text)
-    return tuple(int(part) for part in found.groups()) if found else ()
+    match = re.search(r"\b(20\d\d)\.(\d+)\.(\d+)", text)
+    return tuple(int(part) for part in match.groups()) if match else ()
 
 
 def counters_permitted(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> bool | None:
@@ -158,7 +158,7 @@ def gpu_state(gpu: str) -> dict[str, Any]:
 
         wanted = "CudaComputeCapability", "EnforcedPowerLimit", "CurrentClocksThrottleReasons"
         capability, power, reasons = map(asked, wanted)
-        mig, ecc = (found and bool(found[0]) for found in map(asked, ("MigMode", "EccMode")))
+        mig, ecc = (words and bool(words[0]) for words in map(asked, ("MigMode", "EccMode")))
         uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
         others = []

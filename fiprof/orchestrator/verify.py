@@ -82,8 +82,8 @@ def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None
         return ()
     listed = {row["name"]: (row["status"], row["bytes"]) for row in index.answer(archive, Question(), url).rows}
     # What is wrong with a run may have been done to it behind the catalogue's back.
-    there = ((run.name, (run.status, run.bytes)) for run in runs if run.intact)
-    differing = [name for name, found in there if listed.get(escape_control(name), found) != found]
+    recorded = ((run.name, (run.status, run.bytes)) for run in runs if run.intact)
+    differing = [name for name, entry in recorded if listed.get(escape_control(name), entry) != entry]
     return tuple(finding("stale", "{run}: the catalogue says something else of it", run=name) for name in differing)
 
 
@@ -203,8 +203,8 @@ def prune(
 def _remove(folder: Path, manifest: Manifest, stored: dict[str, str], sizes: dict[str, int]) -> None:
     """stored: raw file -> the name under which it lies. sizes: of those that go, bytes."""
     when = clock.now_text("seconds")
-    said = {each.path for each in manifest.pruned}
-    pruned = [*manifest.pruned, *(PrunedFile(name, size, when) for name, size in sizes.items() if name not in said)]
+    noted = {each.path for each in manifest.pruned}
+    pruned = [*manifest.pruned, *(PrunedFile(name, size, when) for name, size in sizes.items() if name not in noted)]
     going = list(sizes)
     with file_errors(folder, "whoever owns the run may prune it"), locked(folder):
         clear_run(folder)

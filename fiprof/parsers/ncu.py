@@ -53,8 +53,8 @@ def parse(
         hotspots = _page("hotspots", source, ncu_pages.read_hotspots, profile, missing)
     stalls = stalls_table(profile)
     out.mkdir(parents=True, exist_ok=True)
-    made = {"metrics": metrics_table(profile), "stalls": stalls, "rules": rules, "hotspots": hotspots}
-    for name, table in {"launches": launches_table(profile, declared), **made}.items():
+    further = {"metrics": metrics_table(profile), "stalls": stalls, "rules": rules, "hotspots": hotspots}
+    for name, table in {"launches": launches_table(profile, declared), **further}.items():
         tables.write(out, name, table)
     missing += [f"launches: {sentence}" for sentence in profile.left_out]
     if not stalls.num_rows:
@@ -229,8 +229,8 @@ def _launch(number: int, action: Action) -> dict[str, Any]:
         return int(value) if isinstance(value, int | float) and 0 <= value < 1 << 31 else None
 
     def dimensions(prefix: str) -> str:
-        found = [integer(f"launch__{prefix}_dim_{axis}") for axis in "xyz"]
-        return "x".join(map(str, found)) if None not in found else ""
+        sizes = [integer(f"launch__{prefix}_dim_{axis}") for axis in "xyz"]
+        return "x".join(map(str, sizes)) if None not in sizes else ""
 
     state = action.nvtx_state()
     domains = [state.domain_by_id(domain) for domain in state.domains()] if state else []

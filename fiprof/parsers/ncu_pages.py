@@ -95,9 +95,9 @@ class Page:
 
     def check_numbers(self, cells: Iterable[str | None]) -> None:
         """Raise FiprofError where a number among cells is written as ``LC_ALL=C`` does not: ``1.234.567``, ``0,25``."""
-        found = next((cell for cell in cells if cell and FOREIGN.fullmatch(cell)), None)
-        if found is not None:
-            what = f"{self.path} has numbers in another locale's format: {found[:40]}"
+        foreign = next((cell for cell in cells if cell and FOREIGN.fullmatch(cell)), None)
+        if foreign is not None:
+            what = f"{self.path} has numbers in another locale's format: {foreign[:40]}"
             raise FiprofError(what, self.remedy.replace("again: ", "again: LC_ALL=C "))
 
     def records(self, begin: int = 0, end: int | None = None) -> Iterator[list[str]]:
@@ -320,9 +320,9 @@ def _launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: in
 
     def cells(*names: str, made: Callable[[str], Made]) -> list[Made]:
         """The first of the columns that the page has, each different text converted once."""
-        found = next((columns[name] for name in names if name in columns), [None] * count)
-        each = {cell: made(cell or "") for cell in set(found)}
-        return [each[cell] for cell in found]
+        column = next((columns[name] for name in names if name in columns), [None] * count)
+        each = {cell: made(cell or "") for cell in set(column)}
+        return [each[cell] for cell in column]
 
     def integer(cell: str) -> int | None:
         """A number that the tables have room for (32 bits)."""
@@ -368,8 +368,8 @@ RULE_COLUMNS = ("Section Name", "Rule Name", "Rule Type", "Rule Description")
 def read_rules(path: Path, profile: Profile) -> pa.Table:
     """The table ``rules`` of a details page beside the raw page whose launches ``profile`` has."""
     page = Page.read(path, "details")
-    known = {str(launch): launch for launch in profile.launches["launch"]}
-    return _rules_table(page, list(_details(page, RULE_COLUMNS)), known)
+    by_text = {str(launch): launch for launch in profile.launches["launch"]}
+    return _rules_table(page, list(_details(page, RULE_COLUMNS)), by_text)
 
 
 def read_details(path: Path) -> tuple[Profile, pa.Table]:

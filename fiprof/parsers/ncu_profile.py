@@ -98,8 +98,8 @@ def ranges_of(cell: str) -> Ranges:
 
     ``7 "fiprof:measure:none:none:RGB:0xff:REGISTERED:measure" …`` -> ``(("fiprof", "measure"), …)``
     """
-    found = (_RANGE.fullmatch(text) for text in _QUOTED.findall(cell))
-    return tuple((plain_domain(match["domain"]), mask(match["name"])) for match in found if match)
+    matches = (_RANGE.fullmatch(text) for text in _QUOTED.findall(cell))
+    return tuple((plain_domain(match["domain"]), mask(match["name"])) for match in matches if match)
 
 
 def masked_cell(cell: str, mask: Callable[[str], str]) -> str:
@@ -107,8 +107,8 @@ def masked_cell(cell: str, mask: Callable[[str], str]) -> str:
 
     def masked(quoted: re.Match[str]) -> str:
         match, text = _RANGE.fullmatch(quoted[1]), quoted[0]
-        for said in match.group("domain", "name") if match else (quoted[1],):
-            text = text.replace(said, mask(said))
+        for part in match.group("domain", "name") if match else (quoted[1],):
+            text = text.replace(part, mask(part))
         return text
 
     found, count = _QUOTED.subn(masked, cell)
@@ -162,5 +162,5 @@ def sampled_metrics(names: tuple[str, ...], *, not_issued: bool = False) -> dict
 
     not_issued: those with the samples in cycles in which the scheduler issued nothing.
     """
-    found = ((name, _SAMPLED.fullmatch(name)) for name in names)
-    return {spelled(match[1]): name for name, match in found if match and bool(match[2]) == not_issued}
+    matches = ((name, _SAMPLED.fullmatch(name)) for name in names)
+    return {spelled(match[1]): name for name, match in matches if match and bool(match[2]) == not_issued}

@@ -590,8 +590,8 @@ def _write_gpu_metrics(export: Export, folder: Path) -> None:
         Field("metric", ("typeId", "metricId"), _metric_key),
         Field("value", ("value",), real=True),
     )
-    known = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
-    names = {_metric_key(kind or 0, metric or 0): name for kind, metric, name in known}
+    rows = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
+    names = {_metric_key(kind or 0, metric or 0): name for kind, metric, name in rows}
     metrics = Texts(lambda keys: [names.get(key, f"metric {key & METRIC_MASK}") for key in keys])
     clocks = pa.array([key for key, name in names.items() if (name or "").endswith("[MHz]")], pa.int64())
     with tables.writer(folder, "gpu_metrics") as write:
@@ -641,8 +641,8 @@ def _write_host_samples(export: Export, folder: Path) -> None:
     domains = read_domains(export)
     samples = read_samples(export, domains)
     ids = sorted({number for *_, frames in samples for frame in frames for number in frame[:2]})
-    known = zip(ids, export.strings(ids), strict=True)
-    texts = {number: printable(html.unescape(text or "")) for number, text in known}
+    strings = zip(ids, export.strings(ids), strict=True)
+    texts = {number: printable(html.unescape(text or "")) for number, text in strings}
     stacks = {
         frames: [(texts[function], texts[file], line) for function, file, line in frames]
         for frames in {frames for *_, frames in samples}
@@ -653,8 +653,8 @@ def _write_host_samples(export: Export, folder: Path) -> None:
         for time_ns, thread, frames in samples
     ]
     waits = _gil_waits(export, domains, list({thread for _, thread, _ in samples}))
-    found = [pa.Table.from_pylist(looks, tables.schema("host_samples")), waits]
-    rows = pa.concat_tables(found).unify_dictionaries().sort_by("start_ns")
+    parts = [pa.Table.from_pylist(looks, tables.schema("host_samples")), waits]
+    rows = pa.concat_tables(parts).unify_dictionaries().sort_by("start_ns")
     tables.write(folder, "host_samples", rows)
 
 
@@ -729,13 +729,13 @@ def _gil_waits(export: Export, domains: Mapping[tuple[int, int], str], sampled: 
     waits = np.isin(name, [number for number, text in zip(ids, export.strings(ids), strict=True) if text == WAITING])
     holder, longest = np.full(len(start), NOTHING), np.zeros(len(start))
     for other in np.unique(thread).tolist():
-        held = np.flatnonzero(~waits & (thread == other))
+        holds = np.flatnonzero(~waits & (thread == other))
         waited = np.flatnonzero(waits & (thread != other) & (thread >> ID_BITS == other >> ID_BITS))
-        ns = within((start[held], end[held]), start[waited], end[waited])
+        ns = within((start[holds], end[holds]), start[waited], end[waited])
         more = ns > longest[waited]
         holder[waited[more]], longest[waited[more]] = other, ns[more]
-    known = np.isin(thread >> ID_BITS, [each >> ID_BITS for each in sampled])
-    reported = waits & ~(known & (~np.isin(thread, sampled) | ((holder != NOTHING) & ~np.isin(holder, sampled))))
+    in_sampled = np.isin(thread >> ID_BITS, [each >> ID_BITS for each in sampled])
+    reported = waits & ~(in_sampled & (~np.isin(thread, sampled) | ((holder != NOTHING) & ~np.isin(holder, sampled))))
     columns = {"start_ns": start, "end_ns": end, "pid": thread >> ID_BITS & ID_MASK, "tid": thread & ID_MASK}
     waits_table = {key: pa.array(values[reported]) for key, values in columns.items()}
     waits_table["holder"] = pa.array(holder[reported] & ID_MASK, mask=holder[reported] == NOTHING)
@@ -922,8 +922,8 @@ def _gpus(parts: Mapping[Path, int], names: Sequence[str]) -> list[Numbers]:
             uuid, place = uuids.get(device), None if host is None else (host, device)
             same = (
                 number
-                for number, (other, there) in identities.items()
-                if (uuid == other if uuid and other else place is not None and place == there)
+                for number, (other, other_place) in identities.items()
+                if (uuid == other if uuid and other else place is not None and place == other_place)
             )
             free = (number for number in itertools.chain([device], itertools.count()) if number not in identities)
             number = next(itertools.chain(same, free))

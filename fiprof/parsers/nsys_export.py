@@ -188,9 +188,9 @@ class Export:
         if not (places := [place for place, name in enumerate(columns) if name in ("start", "end")]):
             return all_rows
         low, high = self.span
-        kept = [row for row in all_rows if all(row[place] is None or low <= row[place] <= high for place in places)]
-        self._left_out[table, IMPOSSIBLE, query] = len(all_rows) - len(kept)
-        return kept
+        possible = [row for row in all_rows if all(row[place] is None or low <= row[place] <= high for place in places)]
+        self._left_out[table, IMPOSSIBLE, query] = len(all_rows) - len(possible)
+        return possible
 
     def strings(self, ids: Sequence[int]) -> list[str | None]:
         """The texts of StringIds; None for an id that is not in it."""

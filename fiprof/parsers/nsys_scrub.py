@@ -83,8 +83,8 @@ def _scrub(connection: sqlite3.Connection, path: Path) -> None:
             continue
         names = ", ".join(map(quoted, columns))
         # To new pages: those that nsys filled and split hold copies of rows in between the rows.
-        made = "SELECT sql FROM main.sqlite_master WHERE type = 'table' AND name = ?"
-        for (create,) in connection.execute(made, (table,)).fetchall():
+        statement = "SELECT sql FROM main.sqlite_master WHERE type = 'table' AND name = ?"
+        for (create,) in connection.execute(statement, (table,)).fetchall():
             connection.execute(f"CREATE TEMP TABLE kept AS SELECT {names} FROM main.{table}")
             connection.execute(f"DROP TABLE main.{table}")
             connection.execute(create)
@@ -104,8 +104,8 @@ def _mask(connection: sqlite3.Connection) -> int:
         for column in (quoted(name) for name, kind in columns.items() if kind.upper() == "TEXT"):
             where = f"typeof({column}) = 'text' AND {column} != masked({column})"
             update = f"UPDATE {quoted(table)} SET {column} = masked({column}) WHERE {where}"
-            found = connection.execute(update).rowcount
-            changed += found if table not in SMALL and not STRINGS.fullmatch(table) else 0
+            updated = connection.execute(update).rowcount
+            changed += updated if table not in SMALL and not STRINGS.fullmatch(table) else 0
         if table == MESSAGES and "text" in columns:
             connection.create_function("unassigned", 1, lambda text: ASSIGNMENT.sub(rf"\1={MASK}", text))
             connection.execute(f"UPDATE {MESSAGES} SET text = unassigned(text) WHERE instr(text, '=')")

@@ -146,9 +146,9 @@ def tool_version(path: Path, kind: FileKind) -> str | None:
     if kind not in _VERSIONS:
         return None
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        found = _VERSIONS[kind].search(data)
+        match = _VERSIONS[kind].search(data)
         # Its groups lie in the file.
-        return ".".join(part.decode() for part in found.groups()) if found else None
+        return ".".join(part.decode() for part in match.groups()) if match else None
 
 
 def traced_gpus(path: Path) -> dict[int, dict[str, Any]]:
@@ -170,9 +170,9 @@ def profiled_gpu(folder: Path) -> dict[str, Any]:
     """The GPU of ncu's launches, from the tables in a folder; empty where they do not say, or differ."""
     import pyarrow.compute as pc
 
-    found = tables.read(folder, "metrics", ["metric", "value", "text"])
+    metrics = tables.read(folder, "metrics", ["metric", "value", "text"])
     of = {
-        name: pc.unique(found.filter(pc.equal(found["metric"], metric))[column].combine_chunks()).to_pylist()
+        name: pc.unique(metrics.filter(pc.equal(metrics["metric"], metric))[column].combine_chunks()).to_pylist()
         for name, (metric, column) in _ATTRIBUTES.items()
     }
     gpu = {name: values[0] for name, values in of.items() if len(values) == 1}

@@ -56,8 +56,8 @@ class Values:
     def join(cls, pieces: Sequence[Values]) -> Values:
         """The values of pieces one after the other, of which there is one at least."""
         nulls = [np.zeros(len(each.numbers), bool) if each.nulls is None else each.nulls for each in pieces]
-        known = all(each.nulls is None for each in pieces)
-        return cls(np.concatenate([each.numbers for each in pieces]), None if known else np.concatenate(nulls))
+        no_nulls = all(each.nulls is None for each in pieces)
+        return cls(np.concatenate([each.numbers for each in pieces]), None if no_nulls else np.concatenate(nulls))
 
     def take(self, places: Ints) -> Values:
         return Values(self.numbers[places], None if self.nulls is None else self.nulls[places])

@@ -49,8 +49,8 @@ class ComparedCase:
         if self.host is None or self.host.outcome is not Outcome.SLOWER:
             return 0.0
         # Where launches fill CUDA's queue, the host waits for the GPU.
-        held = self.difference.outcome is Outcome.SLOWER
-        return 0.0 if held or self.host_mean_us("b") <= self.mean_us("b") else self.host.difference_pct
+        is_slower = self.difference.outcome is Outcome.SLOWER
+        return 0.0 if is_slower or self.host_mean_us("b") <= self.mean_us("b") else self.host.difference_pct
 
     @property
     def memory_pct(self) -> float:

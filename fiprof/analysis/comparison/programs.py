@@ -211,8 +211,8 @@ def _why_entire(runs: Sequence[Run]) -> str | None:
     """Why the steady parts cannot be compared; None where they can: each GPU has one, and their steps have one name or
     hold about the same share of the kernels' time."""
     whole_of = zip("AB", (any(at.by is By.WHOLE for at in steady(run).values()) for run in runs), strict=True)
-    if lacking := [side for side, is_whole in whole_of if is_whole]:
-        return f"nothing repeats in {' and '.join(lacking)}"
+    if unsteady := [side for side, is_whole in whole_of if is_whole]:
+        return f"nothing repeats in {' and '.join(unsteady)}"
     if _marked(runs):
         return None
     inside, all_ns = (

@@ -141,9 +141,9 @@ class ArchivedSide:
         if self.params and not matching:
             values_of = {name: sorted({each[name] for each in params.values() if name in each}) for name in self.params}
             values = [f"{name}={', '.join(each) or 'in no case'}" for name, each in values_of.items()]
-            asked = ",".join(f"{name}={value}" for name, value in self.params.items())
+            params_text = ",".join(f"{name}={value}" for name, value in self.params.items())
             name = self.run.manifest.name
-            raise FiprofError(f"{name} has no case with {asked}", f"it has {join_words(values)}", exit_code=2)
+            raise FiprofError(f"{name} has no case with {params_text}", f"it has {join_words(values)}", exit_code=2)
         return matching
 
 

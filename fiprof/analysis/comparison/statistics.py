@@ -128,8 +128,8 @@ def _of_spreads(labels: Floats, times: Floats, ratio: Floats) -> Floats:
     ratios = np.abs(np.log(of_b / of_a))
     permuted = (ratios.max(axis=1)[:, None] >= ratios[0] * (1 - TIE)).mean(axis=0)
     freedom = np.full(len(ratio), count - 1.0)
-    found: Floats = np.maximum(permuted, _student(np.sqrt(freedom) / 2 * np.abs(ratio - 1 / ratio), freedom)[0])
-    return found
+    larger_p: Floats = np.maximum(permuted, _student(np.sqrt(freedom) / 2 * np.abs(ratio - 1 / ratio), freedom)[0])
+    return larger_p
 
 
 def _student(t: Floats, freedom: Floats) -> tuple[Floats, Floats]:

@@ -234,7 +234,7 @@ class Verdict:
         return self.resources[0] if self.resources else None
 
     def resource(self, part: Part | None) -> Bottleneck | None:
-        return next((found for found in self.resources if found.part == part), None)
+        return next((resource for resource in self.resources if resource.part == part), None)
 
 
 class CaseBound(Wording):

@@ -93,8 +93,8 @@ def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottl
         elif uses and (traced := (most := uses[max(uses)]).traced(row, names, spec=".1f")):
             use = Comparison(most, traced, of=part)
         if use:
-            known = max((item.value for item in bottlenecks if item.kind is resource.kind), default=0.0)
-            if not resource.further or use.value > known * ELSEWHERE:
+            busiest_before = max((item.value for item in bottlenecks if item.kind is resource.kind), default=0.0)
+            if not resource.further or use.value > busiest_before * ELSEWHERE:
                 bottlenecks.append(Bottleneck(resource.kind, part, use.value, use))
     return tuple(sorted(bottlenecks, key=lambda item: -item.value))
 
@@ -242,8 +242,8 @@ def judge(
     if first is not None:
         runner_up, margin, pair = _runner_up(limits, first, why, stalls, row, names)
     if pair:
-        known = {cause.id for cause in why}
-        why += tuple(cause for cause in causes(row, runner_up, stalls, names) if cause.id not in known)
+        named = {cause.id for cause in why}
+        why += tuple(cause for cause in causes(row, runner_up, stalls, names) if cause.id not in named)
     shown = any(top in cause.evidence for cause in why)
     by_ncu = dram.by_ncu if dram and dram.quantity is DRAM_FLOOR and first and first.part is Part.DRAM else None
     needed = (

@@ -173,8 +173,8 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False,
     run.require_launches("counters to judge", there=bool(launches or run.trace.cases or program))
     chosen = run.selected(wanted, weights(run)) if launches else []
     failed = checks.failed(run)
-    lacking = run.uncollected("SpeedOfLight", "MemoryWorkloadAnalysis", "WarpStateStats")
-    warnings: list[Finding] = [*run.status_warning(), *lacking, *checks.of_run(failed)]
+    uncollected = run.uncollected("SpeedOfLight", "MemoryWorkloadAnalysis", "WarpStateStats")
+    warnings: list[Finding] = [*run.status_warning(), *uncollected, *checks.of_run(failed)]
     if not launches:
         warnings.append(finding("no_launches", "no launch can be judged: {why}", why=run.missing("ncu")))
     groups = alike(chosen, weights=weights(run)) if medians else []

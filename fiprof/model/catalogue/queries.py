@@ -218,8 +218,8 @@ class _Finder:
         like = f"{'LIKE' if self.catalogue.is_sqlite else 'ILIKE'} {self._value(f'%{_escaped(words)}%')} ESCAPE '\\'"
         fits = f'(kernel {like} OR "case" {like})'
         if "=" in words or not self._execute(f"SELECT id FROM subjects WHERE {fits} LIMIT 1").fetchone():
-            found = self._execute('SELECT id, kernel, "case" FROM subjects')
-            names = {number: (kernel or "", "", case or "", "") for number, kernel, case in found}
+            subjects = self._execute('SELECT id, kernel, "case" FROM subjects')
+            names = {number: (kernel or "", "", case or "", "") for number, kernel, case in subjects}
             meant = matching(words, names.values())
             fits = f"id IN ({_numbers([number for number, name in names.items() if name in meant])})"
         return " OR ".join(f"subjects.id IN (SELECT {of} FROM subjects WHERE {fits})" for of in ("id", "whole"))
@@ -293,14 +293,14 @@ class _Finder:
         order += [f"{each} {'DESC' if newest else 'ASC'}" for each in then]
         limit = self.question.limit
         most = "" if limit is None else f" LIMIT {min(limit, LARGEST) + 1}"
-        found = self.catalogue.rows(f"{chosen} ORDER BY {', '.join(order)}{most}", self.values)
-        first = found[:limit]
-        return (first[::-1] if newest else first), len(first) < len(found)
+        rows = self.catalogue.rows(f"{chosen} ORDER BY {', '.join(order)}{most}", self.values)
+        first = rows[:limit]
+        return (first[::-1] if newest else first), len(first) < len(rows)
 
     def _by_id(self, key: str, chosen: str, numbers: Sequence[int]) -> dict[int, Row]:
         """Rows of a table by a column that tells them apart."""
-        found = (self.catalogue.rows(f"SELECT {chosen} WHERE {key} IN ({some})") for some in id_lists([*{*numbers}]))
-        return {row[key]: row for rows in found for row in rows}
+        batches = (self.catalogue.rows(f"SELECT {chosen} WHERE {key} IN ({some})") for some in id_lists([*{*numbers}]))
+        return {row[key]: row for rows in batches for row in rows}
 
     def _facts(self, numbers: Sequence[int]) -> dict[int, Row]:
         """Facts of runs, with those of their environments."""

@@ -63,8 +63,8 @@ def summarize(run: Run) -> Summary:
     from fiprof.model.quantities import QUANTITIES
 
     def result(case: str | None, kernel: str | None, values: Iterable[tuple[str, float | None]]) -> SummaryResult:
-        known = {key: float(value) for key, value in values if value is not None and math.isfinite(value)}
-        return SummaryResult(case, kernel, known)
+        finite = {key: float(value) for key, value in values if value is not None and math.isfinite(value)}
+        return SummaryResult(case, kernel, finite)
 
     cases = dict.fromkeys(case.id for case in run.cases)
     quantities = [each for key in OF_CASES if isinstance(each := KEYS[key], CaseQuantity)]
