@@ -80,6 +80,7 @@ USERS = {
     "deep": ("ranks", "rank 1", "smaller_batches"), "tuner": ("kernel", "ncclDevKernel_AllReduce", "hide_communication"),
     "desk": ("allocation", "", "keep_memory"), "ads": ("kernel", "multi_tensor_apply_kernel (FusedAdamMath)", "lighter_optimizer"),
     "tensor-decode": ("launches", "", "capture_step"), "tokenizer": ("ranks", "rank 0", "help_rank"),
+    "stages": ("ranks", "rank 3", "smaller_batches"), "pairs": ("ranks", "rank 2", "help_rank"),
 }  # fmt: skip
 """The same of programs of a held-out exam: tests/data/causes/users."""
 

@@ -25,9 +25,8 @@ from fiprof.parsers.nsys_scrub import scrub
 from fiprof.reports.comm import summary
 from fiprof.reports.top import folded
 from tests import golden
-from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import TWO_RANKS, altered, changed, query
-from tests.recorded_runs import PROGRAMS, answer, invoke, parsed, rows, two_ranks
+from tests.recorded_runs import answer, invoke, parsed, two_ranks
 from tests.reports_fixture import add, write_manifest
 from tests.simulated_ranks import Also, Job, Ranks, judge
 
@@ -121,19 +120,6 @@ def test_ranges_that_count_on_and_work_side_by_side_are_said(monkeypatch: pytest
     assert [*folded(sizes).values()] == [None, *sizes[:-1]]
 
 
-def test_copies_are_those_of_the_trace(tmp_path: Path) -> None:
-    """Count, bytes and time of each kind of copy, against plain SQL."""
-    (tmp_path / "trace.sqlite").write_bytes(recorded_bytes(PROGRAMS["vectors"] / "nsys/trace.sqlite"))
-    expected = query(
-        tmp_path / "trace.sqlite",
-        """SELECT count(*), sum(bytes), sum("end" - start) / 1e6 FROM CUPTI_ACTIVITY_KIND_MEMCPY
-           GROUP BY copyKind ORDER BY sum("end" - start) DESC""",
-    )
-    found = rows("top", str(parsed("vectors").path), "--table", "copies", "--whole", "--all")
-    copied = [(row["count"], row["bytes"], pytest.approx(row["total_ms"])) for row in found if row["kind"] != "Memset"]
-    assert copied == expected
-
-
 def test_nested_intervals_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut where nothing is open: after a group that lasts, before one that begins as the last ends."""
     starts = np.array([0, 10, 20, 60, 100, 100, 150, 170])
@@ -198,20 +184,35 @@ def test_ranks_whose_hosts_are_slow_alike_are_no_stages_of_a_pipeline(tmp_path: 
 
 
 def test_point_to_point_and_groups(tmp_path: Path) -> None:
-    """A pipeline: rank 0 sends to 1, which sends to 2; and a group of two all-reduces that takes one kernel."""
+    """A pipeline: rank 0 works and sends to 1, which sends to 2; and a group of two all-reduces that takes one kernel.
+    Both that wait do so for rank 0: 1 comes late out of its receive."""
     job = Ranks(3)
-    for step in range(2):
-        job.nccl(0, 1000 * step, 1000 * step + 100, "ncclSend", comm=1, bytes=64, peer=1)
-        job.nccl(1, 1000 * step + 30, 1000 * step + 100, "ncclRecv", comm=1, bytes=64, peer=0)
-        job.nccl(1, 1000 * step + 200, 1000 * step + 300, "ncclSend", comm=1, bytes=64, peer=2)
-        job.nccl(2, 1000 * step + 200, 1000 * step + 300, "ncclRecv", comm=1, bytes=64, peer=1)
+    for at in range(0, 20_000, 1000):
+        job.kernel(0, at, at + 300, "work")
+        job.nccl(0, at + 310, at + 320, "ncclSend", comm=1, bytes=64, peer=1)
+        job.nccl(1, at + 30, at + 320, "ncclRecv", comm=1, bytes=64, peer=0)
+        job.nccl(1, at + 330, at + 340, "ncclSend", comm=1, bytes=64, peer=2)
+        job.nccl(2, at + 30, at + 340, "ncclRecv", comm=1, bytes=64, peer=1)
         for rank in range(3):
             more: Also = [("ncclAllReduce", {"comm": 1, "bytes": 28})]
-            job.nccl(rank, 1000 * step + 500, 1000 * step + 600, comm=1, bytes=100, also=more)
+            job.nccl(rank, at + 500, at + 600, comm=1, bytes=100, also=more)
     found = job.comm(tmp_path)
     assert [(each["op"].value, who(each), each["late_rank"], each["skew_us"], each["message_bytes"]) for each in found.collectives[:3]] == [
-        ("send_recv", (0, 1), 1, 30, 64), ("send_recv", (1, 2), 1, 0, 64), ("all_reduce", (0, 1, 2), 0, 0, 128),
+        ("send_recv", (0, 1), 0, 280, 64), ("send_recv", (1, 2), 1, 300, 64), ("all_reduce", (0, 1, 2), 0, 0, 128),
     ]  # fmt: skip
+    rows = top(Run(tmp_path)).program.fields()["rows"]
+    assert {row["name"] for row in rows if row["cause"] == "ranks"} == {"rank 0"}
+
+
+def test_waiting_beside_other_kernels_costs_nothing(tmp_path: Path) -> None:
+    job = Ranks(3)
+    for at in range(0, 8000, 1000):
+        for rank, (busy, begin) in enumerate([(300, 100), (490, 500), (495, 499)]):
+            job.kernel(rank, at, at + busy, "work")
+            job.kernel(rank, at + begin, at + 510)
+    found = job.comm(tmp_path)
+    assert [(row["delay_us"], row["wait_us"]) for row in found.ranks] == [(0, 1600), (1600, 0), (0, 8)]
+    assert "in 8 of 8 collectives; as late: rank 2." in summary(found)
 
 
 @pytest.mark.fault("the clocks of two traces differ by 30 ms", "`comm` moves one by collectives' ends, and says so")
@@ -380,12 +381,6 @@ def test_a_kernel_of_few_steps_is_no_step(tmp_path: Path) -> None:
     kernels = [kernel(10 * n + 5, 10 * n + 9, n, kernel=name, kernel_full=name) for n, name in enumerate(names)]
     run = made_run(tmp_path, kernels=kernels, api=[launch(10 * n, n) for n in range(len(names))])
     assert answer("top", run.path)["program"]["steady"]["name"] == "gather"
-
-
-def test_nothing_repeats(tmp_path: Path) -> None:
-    run = made_run(tmp_path, kernels=[kernel(0, 10, 1), kernel(30, 40, 2)], api=[launch(0, 1), launch(20, 2)])
-    found = top(run, within_steady=True).program
-    assert found.steady.kind == "whole" and found.startup is None
 
 
 @pytest.mark.fault("a trace that has nothing outside its steady part", "`top` shows the part")

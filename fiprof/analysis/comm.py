@@ -33,6 +33,9 @@ MOST_BUFFERED = 4.0  # transfer of a send/receive over its skew, from which on i
 PARTS, ONCE = 4, 2.0
 """Of so many parts of the collectives: a delay over ONCE times the longest one of the second worst does not recur."""
 CELLS = 60  # cells of a rank's track
+NEARLY, MOSTLY = 0.9, 0.75
+"""Part of the time to the last rank's start after which another one comes as late, and of the others' waiting for which
+this has to be so."""
 TOGETHER = (Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL)
 """Operations whose size nccl-tests counts as that of all ranks together (its doc/PERFORMANCE.md)."""
 
@@ -105,19 +108,22 @@ class Delay(NamedTuple):
     """How long a rank delayed others in collectives to which it came last; sums over the collectives."""
 
     rank: int  # the late rank
-    ns: float  # from the first rank's start to the late one's
+    ns: float  # how long others ran nothing else while they waited for it; of several in a collective the longest
     waited_ns: float  # how long the rank in question waited for it
     exposed_ns: float  # the part of this in which no other kernel ran on the waiting rank
     idle_ns: float  # the part of this in which the late rank's GPU had nothing to do
+    even_ns: float  # what all ranks waited likewise, on average: what they save who share the work out evenly
     transfer_ns: float  # time of the waiting rank in the collectives once all had come, while no other kernel ran there
     collectives: int
     doing: Finding  # what the late rank did most
+    as_late: tuple[int, ...]  # other ranks that come about as late
 
 
 def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[int, list[Delay]]:
     """Group -> which ranks came last to the collectives that ``rank`` began in the group's stretches of time, the
     longest delay first. begins, ends (ns since the trace began, in order), groups: of the stretches."""
     parts_of = defaultdict[tuple[int, int], list[tuple[float, ...]]](list)
+    rows_of = defaultdict[tuple[int, int], list[Row]](list)
     done = defaultdict[tuple[int, int], Counter[tuple[str, str, str]]](Counter)
     for row in run.once(comm).collectives if len(begins) else ():
         for each in row["arrivals"]:
@@ -131,14 +137,33 @@ def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[
             for doing in row["meanwhile"]:
                 done[key][doing["doing"], doing["doing_name"], folded(doing["range"])] += doing["us"]
                 idle += exposed * doing["us"] / row["skew_us"] if doing["doing"] in (CALL, HOST) else 0.0
-            parts_of[key].append((row["skew_us"] * 1e3, waited, exposed, idle, each["alone_us"] * 1e3 - exposed))
+            even = 1e3 * sum(of["exposed_us"] for of in row["arrivals"]) / len(row["arrivals"])
+            parts_of[key].append((lost_us(row) * 1e3, waited, exposed, idle, even, each["alone_us"] * 1e3 - exposed))
+            rows_of[key].append(row)
     delayed = []
     for key, collectives in parts_of.items():
         doing = doing_words(*max(done[key], key=done[key].__getitem__, default=NOT_KNOWN))
-        ns, waited_ns, exposed_ns, idle_ns, transfer_ns = map(sum, zip(*collectives, strict=True))
-        delayed.append(Delay(key[1], ns, waited_ns, exposed_ns, idle_ns, transfer_ns, len(collectives), doing))
+        ns, waited_ns, exposed_ns, idle_ns, even_ns, transfer_ns = map(sum, zip(*collectives, strict=True))
+        times = ns, waited_ns, exposed_ns, idle_ns, even_ns, transfer_ns
+        delayed.append(Delay(key[1], *times, len(collectives), doing, as_late(rows_of[key])))
     by_delay = sorted(zip(parts_of, delayed, strict=True), key=lambda each: -each[1].ns)
     return by_key((group, delay) for (group, _), delay in by_delay)
+
+
+def lost_us(collective: Row) -> float:
+    """How long a rank that waited for the last one ran nothing else; of several the longest."""
+    return float(max(each["exposed_us"] for each in collective["arrivals"]))
+
+
+def as_late(collectives: Sequence[Row]) -> tuple[int, ...]:
+    """Ranks that come about as late to collectives as those that come last, in most of what these cost."""
+    cost = defaultdict[int, float](float)
+    for row in collectives:
+        for each in row["arrivals"]:
+            if each["rank"] != row["late_rank"] and each["start_us"] - row["start_us"] > NEARLY * row["skew_us"]:
+                cost[each["rank"]] += lost_us(row)
+    enough = MOSTLY * sum(map(lost_us, collectives))
+    return tuple(sorted(rank for rank, us in cost.items() if us > enough))
 
 
 def doing_words(doing: str, name: str, range_: str) -> Finding:
@@ -147,6 +172,9 @@ def doing_words(doing: str, name: str, range_: str) -> Finding:
     inside = " in {range}" if range_ and doing in (CALL, HOST) else ""
     template = words.get(doing, "host code" if doing else "not known") + inside
     return finding("doing", template, doing=doing, name=short_kernel(name), range=range_)
+
+
+NOBODY = Delay(UNKNOWN, 0, 0, 0, 0, 0, 0, 0, doing_words(*NOT_KNOWN), ())  # delays no rank
 
 
 def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tuple[list[Row], list[Row]]:
@@ -163,15 +191,19 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
     waiting, row = wait.argmax(axis=1), np.arange(count)
 
     # What of that was not hidden behind other kernels of the rank.
-    hidden, exposed, alone = np.zeros(count), wait.astype(np.float64), (end - start).astype(np.float64)
+    hidden, exposed, alone = np.zeros(count), *np.zeros((2, *wait.shape))
     for column, rank in enumerate(matched.ranks):
-        until = np.minimum(last[present[:, column]], end[present[:, column], column])
-        begin = start[present[:, column], column]
-        activity.wait[rank] = union(begin, np.maximum(until, begin))
-        exposed[present[:, column], column] -= within(activity.compute[rank], begin, np.maximum(until, begin))
+        here = np.flatnonzero(present[:, column])
+        begin, stop = start[here, column], end[here, column]
+        until = np.maximum(np.minimum(last[here], stop), begin)
+        activity.wait[rank] = union(begin, until)
+        exposed[here, column] = _uncovered(activity.compute[rank], begin, until)
+        alone[here, column] = _uncovered(activity.compute[rank], begin, stop)
+        in_steps = present[:, column] & (steps.lengths[matched.index[:, column]] != UNKNOWN)
+        counted = present[:, column] if steps.of_rank(rank) is None else in_steps
+        activity.lost_us[rank] = float(exposed[counted, column].sum()) / 1e3
         overlap = within(activity.compute[rank], start[:, column], end[:, column])
         hidden += np.where(present[:, column], overlap, 0)
-        alone[:, column] -= overlap
     overlap = hidden / np.maximum(np.where(present, end - start, 0).sum(axis=1), 1)
 
     # The step of each collective, on the rank that waited longest.
@@ -234,9 +266,10 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
                 for doing, name, range_, us in activities[place] if us >= SMALLEST_SHARE * skew_us
             ),
         })  # fmt: skip
-        delays[late_rank] += skew_us
-        for doing, name, range_, us in activities[place]:
-            spent[late_rank, doing, name, folded(range_)][place] += us
+        cost_us = lost_us(rows[-1])
+        delays[late_rank] += cost_us
+        for doing, name, range_, us in activities[place] if cost_us else ():
+            spent[late_rank, doing, name, folded(range_)][place] += us * cost_us / skew_us
     causes = [
         {
             "rank": rank, "doing": doing, "doing_name": name, "range": range_, "doing_us": sum(times.values()),
@@ -260,6 +293,16 @@ def _bandwidths(
     return algorithm, algorithm * (2 * share if op is Op.ALL_REDUCE else share if op in TOGETHER else 1.0)
 
 
+def _uncovered(covers: tuple[Ints, Ints], begins: Ints, ends: Ints) -> Floats:
+    """How much of each of some intervals no cover lies over; what several of them share counts for the first."""
+    order = np.argsort(begins, kind="stable")
+    until = np.maximum.accumulate(ends[order])
+    since = np.maximum(begins[order], np.append(begins[order[:1]], until[:-1]))
+    uncovered = np.empty(len(order))
+    uncovered[order] = until - since - within(covers, since, until)
+    return uncovered
+
+
 def recurring(times: Mapping[int, float], count: int) -> float:
     """The sum of the times that recur (see PARTS). times: position of a collective -> time. count: of collectives."""
     longest = [0.0] * PARTS
@@ -273,8 +316,8 @@ def recurring(times: Mapping[int, float], count: int) -> float:
 def _totals(rank: Rank, collectives: Sequence[Row], activity: RankActivity, steps: Steps) -> Row:
     """The row of RANKS of a rank."""
     arrivals = [(row, each) for row in collectives for each in row["arrivals"] if each["rank"] == rank.rank]
-    late = {place: row["skew_us"] for place, row in enumerate(collectives) if row["late_rank"] == rank.rank}
-    wait_us = sum(each["wait_us"] for _, each in arrivals)
+    late = {place: lost_us(row) for place, row in enumerate(collectives) if row["late_rank"] == rank.rank}
+    wait_us = sum(each["exposed_us"] for _, each in arrivals)
     starts, ends = activity.communicate[rank.rank]
     total = float(np.sum(ends - starts))
     whole_us = steps.of_rank(rank.rank) or (float(ends[-1] - starts[0]) / 1e3 if len(ends) else 0.0)
@@ -290,7 +333,7 @@ def _totals(rank: Rank, collectives: Sequence[Row], activity: RankActivity, step
         "communication_us": total / 1e3,
         "overlap_share": float(np.sum(within(activity.compute[rank.rank], starts, ends))) / total if total else 0.0,
         "compute_us": float(np.sum(stops - begins)) / 1e3,
-        "lost_share": min(wait_us / whole_us, 1.0) if whole_us else None,
+        "lost_share": min(activity.lost_us.get(rank.rank, 0.0) / whole_us, 1.0) if whole_us else None,
     }
 
 
@@ -354,6 +397,8 @@ class RankActivity:
         self.compute, self.communicate, self.copy = (dict.fromkeys(clocks, (nothing, nothing)) for _ in range(3))
         self.wait: dict[int, tuple[Ints, Ints]] = dict.fromkeys(clocks, (nothing, nothing))
         """In which a rank's collective waited for another rank's to begin; empty until that is known."""
+        self.lost_us: dict[int, float] = {}
+        """Of that, rank -> time in its steps in which it ran nothing else; without steps, of all; likewise."""
         self._kernels: dict[int, tuple[Ints, Ints]] = {}
         """Rank -> starts and names (positions in ``_names``) of its kernels that are no collectives."""
         self._names, name = comm_match.texts_of(run.table("kernels", ["kernel"])["kernel"])
@@ -434,7 +479,17 @@ class Steps:
         self.names = np.array([*ranges.texts, ""], object)[np.append(ranges.name, len(ranges.texts))[row]]
         """Name of each kernel's step; of a kernel without one, of the outermost range that it was launched in."""
         self._step = np.where(np.append(steps, False)[row], row, UNKNOWN)
-        self.lengths = np.append(ranges.ends - ranges.starts, UNKNOWN)[self._step]
+        self.lengths = np.full(len(kernels), UNKNOWN, np.int64)
+        """ns of each kernel's step: from its begin, or the end of that before, until host and GPU are done with it."""
+        for rank in np.unique(kernels.rank):
+            of_rank = np.flatnonzero((kernels.rank == rank) & (self._step != UNKNOWN))
+            each, step = np.unique(self._step[of_rank], return_inverse=True)
+            begins, done = ranges.starts[each], ranges.ends[each]
+            np.maximum.at(done, step, kernels.end[of_rank])
+            order = np.argsort(begins, kind="stable")
+            done[order] = np.maximum.accumulate(done[order])
+            begins[order[1:]] = np.maximum(begins[order[1:]], done[order[:-1]])
+            self.lengths[of_rank] = (done - begins)[step]
 
     def of_rank(self, rank: int) -> float | None:
         """Length of the rank's steps with collectives, µs; None without steps."""

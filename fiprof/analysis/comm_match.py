@@ -244,9 +244,15 @@ def _matchable(
 ) -> Iterator[tuple[Ints, bool]]:
     """Positions of kernels that may be matched with each other, by start, and whether that is by NCCL's payloads."""
     p2p = kernels.op == OPS.index(Op.SEND_RECV)
-    who = zip(kernels.rank[p2p].tolist(), kernels.communicator[p2p].tolist(), strict=True)
-    own_rank = np.array([local.get((rank, owner), rank) for rank, owner in who], np.int64)
-    peer = kernels.peer[p2p]
+    peer, who = kernels.peer[p2p], np.column_stack([kernels.rank, kernels.communicator])[p2p]
+    numbers = {(rank, owner): rank for rank, owner in np.unique(who, axis=0).tolist()}
+    # A trace that begins later lacks the set-up: where all members were traced, their numbers go by their ranks.
+    for owner in np.unique(who[:, 1]):
+        members = np.unique(kernels.rank[kernels.communicator == owner]).tolist()
+        if owner != UNKNOWN and peer[who[:, 1] == owner].max() < len(members):
+            numbers |= {(rank, int(owner)): number for number, rank in enumerate(members)}
+    numbers |= local
+    own_rank = np.array([numbers[rank, owner] for rank, owner in who.tolist()], np.int64)
     low, high = np.full(len(kernels), UNKNOWN), np.full(len(kernels), UNKNOWN)
     low[p2p] = np.where(peer != UNKNOWN, np.minimum(own_rank, peer), UNKNOWN)
     high[p2p] = np.where(peer != UNKNOWN, np.maximum(own_rank, peer), UNKNOWN)

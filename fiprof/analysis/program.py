@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.comm import Delay, delays
+from fiprof.analysis.comm import COMMUNICATION, KERNEL, NOBODY, Delay, delays
 from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.host import FEWEST_LOOKS, HostWork, host_times
 from fiprof.analysis.idle import OWN_WORK_NS, Activity, IdleCause, Why, between, outside, parts
@@ -108,7 +108,8 @@ CALL_NS = 1e3, 4e3, 8e3  # of a traced call that are nsys's own, likewise: the p
 MOST_LINES = 4  # that launch kernels, to be named
 NEAR_NS, FEW_LOOKS = 250_000, 8
 """How far from a launch a look tells where it is made; of a kernel's looks the nearest eighth count, or so many."""
-IN_TURNS = 0.25  # share of the time that each of two ranks waits for the other, as stages of a pipeline do
+OF_GRADIENTS = re.compile("AllReduce|ReduceScatter")  # collectives that may sum gradients
+IN_TURNS = 0.25  # share of the time that each of some ranks waits for the next, as stages of a pipeline do
 FULL = 0.9  # part of the GPU's memory from which on there is none left for what would be kept
 CALL_SHARE = 0.05  # share of the time from which on a call that is for no launch, copy or allocation stands by itself
 LEAST_OUTSIDE_NS = 50_000  # outside the steady part, to be told of
@@ -649,7 +650,8 @@ class _Gpu:
                 part, ns = ns / communicating, ns * max(1 - waits / communicating, 0)
                 if (alone := min(part * exposed, ns)) >= NOTICED * self.window_ns:
                     because = finding("alone", "no other kernel runs for {share:.0%} of its time", share=alone / ns)
-                    step = of_program("hide_communication", 100 * ns / self.window_ns, because, {})
+                    kind = "hide_communication" if OF_GRADIENTS.search(kernel) else "start_ahead"
+                    step = of_program(kind, 100 * ns / self.window_ns, because, {})
                     estimate = 100 * alone / self.window_ns if alone < MOSTLY * ns else None  # hidden by part already
                     step = step._replace(estimate_pct=estimate)
             else:
@@ -704,18 +706,51 @@ class _Gpu:
     def _of_ranks(self) -> tuple[float, float]:
         """Waiting for other ranks in collectives. Returns its ns, and for how long these communicated alone."""
         count = sum(each.collectives for each in self.late)
+        behind = defaultdict[tuple[int, bool], list[tuple[Delay, Delay]]](list)
         for each in self.late:
+            in_turns = self._in_turns(each)
+            late = each if in_turns else self._behind(each)
+            behind[late.rank, in_turns].append((each, late))
+        for (rank, in_turns), waits in behind.items():
+            ns, idle_ns = (sum(getattr(each, name) for each, _ in waits) for name in ("exposed_ns", "idle_ns"))
+            longest, late = max(waits, key=lambda each: each[0].exposed_ns)
+            values: Row = {"late_rank": rank, "doing": late.doing}
             words = "meanwhile rank {late_rank}: {doing}"
-            because = finding("meanwhile", words, late_rank=each.rank, doing=each.doing)
-            if each.exposed_ns:
-                kind, name, long_ns = None, f"rank {each.rank}", IN_TURNS * self.window_ns
-                if each.exposed_ns - each.idle_ns >= long_ns:  # seldom: what the other waits is looked for only then
-                    others = (of for of in self.delays(each.rank) if of.rank == self.part.rank)
-                    back = (of.exposed_ns - of.idle_ns for of in others)
-                    kind = "smaller_batches" if next(back, 0.0) >= long_ns else None
-                self.add(Waste.RANKS, each.exposed_ns, name, count=count, because=because, kind=kind)
-                self.rows[-1]["idle_pct"] = 100 * each.idle_ns / self.window_ns
+            if late.as_late:
+                words += "; as late: {as_late:rank|ranks}"
+                values["as_late"] = late.as_late
+            if late is longest and not in_turns and late.doing.values["doing"] == KERNEL:
+                words += "; work shared out evenly saves some {even:.0%}"
+                values["even"] = late.even_ns / self.window_ns
+            if ns:
+                kind, because = "smaller_batches" if in_turns else None, finding("meanwhile", words, **values)
+                self.add(Waste.RANKS, ns, f"rank {rank}", count=count, because=because, kind=kind)
+                self.rows[-1]["idle_pct"] = 100 * (idle_ns if late is longest else late.idle_ns) / self.window_ns
         return sum(each.waited_ns for each in self.late), sum(each.transfer_ns for each in self.late)
+
+    def _behind(self, late: Delay) -> Delay:
+        """The delay behind one: where the rank that comes late does so out of another collective, that of the rank
+        which it waited for there about as long."""
+        met = {self.part.rank, late.rank}
+        while late.doing.values["doing"] == COMMUNICATION:
+            before = max(self.delays(late.rank), key=lambda each: each.exposed_ns, default=NOBODY)
+            if before.rank in met or before.exposed_ns < HALF * late.exposed_ns:
+                break
+            met.add(before.rank)
+            late = before
+        return late
+
+    def _in_turns(self, late: Delay) -> bool:
+        """Whether a rank waits long for one that waits long itself, and so on round to one that was met: none of them
+        is to be sped up alone. What a host holds up does not count."""
+        met, waits = {self.part.rank}, self.late
+        while sum(each.exposed_ns - each.idle_ns for each in waits) >= IN_TURNS * self.window_ns:
+            if late.rank in met:
+                return True
+            met.add(late.rank)
+            waits = self.delays(late.rank)  # seldom
+            late = max(waits, key=lambda each: each.exposed_ns - each.idle_ns, default=NOBODY)
+        return False
 
     def of_streams(self) -> None:
         """Streams that take turns although each kernel leaves room for another's."""

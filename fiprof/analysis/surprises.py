@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.comm import Delay
+from fiprof.analysis.comm import COMMUNICATION, Delay
 from fiprof.analysis.host import HostWork, host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.moments import Does, Launched, Moments, does
@@ -178,10 +178,13 @@ def _cause(
 
 
 def late_rank(latest: Sequence[Delay | None], usual_ns: float) -> Finding | None:
-    """The rank that comes late in most of some steps, by a share that counts. latest: each step's longest delay."""
+    """The rank that comes late in most of some steps, by a share that counts, other than out of another collective, in
+    which it may have waited itself. latest: each step's longest delay."""
     rank, count = Counter(each.rank for each in latest if each).most_common(1)[0] if any(latest) else (None, 0)
     mine = sorted((each for each in latest if each and each.rank == rank), key=lambda each: each.ns)
     if count < max(MOST_OF * len(latest), 1) or (median := mine[count // 2]).ns < LATE_SHARE * usual_ns:
+        return None
+    if median.doing.values["doing"] == COMMUNICATION:
         return None
     words = "rank {late_rank} comes {late_ms:,.3f} ms late to collectives ({share:.0%} of a step)" + MEANWHILE
     values = {"late_rank": rank, "late_ms": median.ns / 1e6, "share": median.ns / usual_ns, "doing": median.doing}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from fiprof.analysis.comm import CAUSES, COLLECTIVES, RANKS, Comm, doing_words
+from fiprof.analysis.comm import CAUSES, COLLECTIVES, RANKS, Comm, as_late, doing_words
 from fiprof.analysis.frames import Row
 from fiprof.model.finding import say, words_of
 from fiprof.reports.timeline_text import axis, time_words
@@ -13,17 +13,19 @@ from fiprof.text import byte_words
 By = Literal["collective", "rank", "cause"]
 MOST_COLLECTIVES, MOST_CAUSES, MOST_DOINGS = 10, 8, 3  # that people are shown: those that cost most
 TELLING = 0.1  # of the delay that recurs: what takes more of it and does not recur is told
+LITTLE = 0.02  # of the steps: a rank that waits for less than this says no rank is late
 MARKS, IDLE = "█▒w", "·"  # of a rank that computes, communicates and waits, and of one that does nothing
 TRACK_WORDS = len("rank 000  ")
 NOTE = (
-    "late: collectives that it was last to start. others wait: from the first rank's start to its own, in "
-    "these. recurring: of this without start-up and single events, which take over twice as long as in other quarters "
-    "of the collectives. waits: from its start to the last rank's. of steps: of NVTX ranges that repeat, or of the "
-    "time between collectives. comm.: time of communication kernels. transfer: of the last rank to start, which waits "
-    "for none. hidden: share of communication beside other kernels. bus: GB/s as nccl-tests counts them, so that "
-    "any number of ranks compares with a link's peak. meanwhile: what the GPU did; while it had nothing to do, "
-    "the CUDA call (host code: none) and NVTX range of the thread that launches the collective. Charts: █ "
-    "computes, ▒ communicates, w waits for another rank, · idle; what takes most of a character's time."
+    "late: collectives that it was last to start. others wait: for it in these, while they run nothing else; of "
+    "several the longest. recurring: of this without start-up and single events, which take over twice as long as "
+    "in other quarters of the collectives. waits: from its start to the last rank's, while it runs nothing else. of "
+    "steps: waits in NVTX ranges that repeat, or of the time between collectives. comm.: time of communication "
+    "kernels. transfer: of the last rank to start, which waits for none. hidden: share of communication beside "
+    "other kernels. bus: GB/s as nccl-tests counts them, so that any number of ranks compares with a link's peak. "
+    "meanwhile: what the GPU did; while it had nothing to do, the CUDA call (host code: none) and NVTX range of the "
+    "thread that launches the collective. Charts: █ computes, ▒ communicates, w waits for another rank, · idle; "
+    "what takes most of a character's time."
 )
 _WORST = (
     Column("number", "#", spec="d"), Column("op", "operation"), Column("size", "size"), Column("start_us", "at"),
@@ -73,8 +75,17 @@ def summary(what: Comm) -> str:
     latest = max(what.ranks, key=lambda row: row[delay])
     if not latest["delay_us"]:
         return "All ranks start every collective together."
-    words = "Rank {rank} makes the others wait most: {delay} in {late_collectives} of {of} collectives."
-    sentences = [say(words, **{**latest, "delay": time_words(latest[delay]), "of": len(what.collectives)})]
+    words = "Rank {rank} makes the others wait most: {delay} in {late_collectives} of {of} collectives"
+    values = {**latest, "delay": time_words(latest[delay]), "of": len(what.collectives)}
+    if (most := max(row["lost_share"] or 0.0 for row in what.ranks)) < LITTLE:
+        words += ", which is little: no rank waits for more than {most:.1%} of the steps"
+        values["most"] = most
+    elif (latest["lost_share"] or 0.0) >= most / 2:
+        words += ", and waits itself for {lost_share:.0%} of the steps"
+    elif others := as_late([row for row in what.collectives if row["late_rank"] == latest["rank"]]):
+        words += "; as late: {others:rank|ranks}"
+        values["others"] = others
+    sentences = [say(words + ".", **values)]
     if cause := next((row for row in what.causes if row["rank"] == latest["rank"]), None):
         words = "Longest meanwhile: {doing}, {time} ({share:.0%} of it)."
         share = min(cause[doing] / latest[delay], 1.0)
