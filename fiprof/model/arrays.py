@@ -21,10 +21,9 @@ T = TypeVar("T")
 MISSING = -1  # in place of a null
 INFINITE = frozenset({float("inf"), float("-inf")})
 DENSE = 1 << 20
-"""Combinations of values that are counted in an array; more are encoded by pyarrow.compute, a tenth of a second to
-import."""
-SPARSE = 64  # combinations a row, from which sorting the rows takes less than going through all combinations
-KEPT = 4096  # launches whose rows are kept when they have been made, so that memory is bounded
+"""Most combinations of values that an array counts; for more, pyarrow.compute is imported, which takes 0.1 s."""
+SPARSE = 64  # combinations a row, from which on to sort the rows takes less time than to go through all combinations
+KEPT = 4096  # launches whose rows stay in memory once they are made
 
 # As arrays
 
@@ -41,7 +40,7 @@ def floats(column: pa.ChunkedArray) -> Floats:
 
 
 def coded(column: pa.ChunkedArray | pa.Array) -> tuple[list[Any], Ints]:
-    """The distinct values of a column, None behind them, and the place of each row's."""
+    """The distinct values of a column, None last, and the position of each row's value among them."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if isinstance(column, pa.ChunkedArray):
@@ -51,13 +50,13 @@ def coded(column: pa.ChunkedArray | pa.Array) -> tuple[list[Any], Ints]:
 
 
 def grid_blocks(grids: pa.ChunkedArray | pa.Array) -> Ints:
-    """The blocks of grids, such as 4x24x1; 0 of none."""
+    """The number of blocks of grids such as ``4x24x1``; 0 for null."""
     values, places = coded(grids)
     return np.array(list(map(grid_size, values)), np.int64)[places]
 
 
 def grid_size(grid: str | None) -> int:
-    """The blocks of a grid."""
+    """The number of blocks of a grid such as ``4x24x1``; 0 for None."""
     return math.prod(int(size) for size in (grid or "0").split("x") if size.isdigit())
 
 
@@ -80,13 +79,13 @@ def _plain(array: pa.Array, missing: float = MISSING, kind: str = "i") -> Any:
 
 
 class Kinds:
-    """The distinct values of some columns, numbered as they are met."""
+    """The distinct combinations of values of some columns, numbered in the order in which they come."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[Any, ...], int] = {}
 
     def of(self, piece: pa.Table, rows: Ints | slice = slice(None), **added: Ints) -> Ints:
-        """The number of each of the rows. added: columns of integers of theirs that are not in the table."""
+        """The number of each row's combination. added: further columns, of integers, that are not in the table."""
         columns = [(values, codes[rows]) for values, codes in map(coded, piece.columns)]
         key, size = np.zeros(1, np.int64), 1
         for codes in (*(each for _, each in columns), *(values - values.min(initial=0) for values in added.values())):
@@ -115,17 +114,17 @@ class Kinds:
 class Quantiles:
     """Counts, p10, medians and p90 of groups of integers: tens of millions, in 8 bytes each and one sort.
 
-    Values are those from ``low`` to ``low`` + 2^42, of times in ns 73 minutes: others count as the nearest of these.
+    Values range from ``low`` to ``low`` + 2^42 (73 minutes of ns): others count as the nearest of these.
     """
 
     BITS = 42
 
     def __init__(self, rows: int, low: int = 0) -> None:
-        """rows: values at most."""
+        """rows: the most values that are added. low: the smallest value."""
         self._keys, self._count, self._low = np.empty(rows, np.int64), 0, low
 
     def add(self, groups: Ints, values: Ints) -> None:
-        """groups: the number of each value's group, below 2^21."""
+        """Add values. groups: the number of each value's group, below 2^21."""
         keys = self._keys[self._count : self._count + len(values)]
         np.clip(values - self._low, 0, (1 << self.BITS) - 1, out=keys)
         keys += groups.astype(np.int64) << self.BITS
@@ -148,11 +147,11 @@ class Quantiles:
         return dict(zip(groups.tolist(), zip(count[groups].tolist(), *columns, strict=True), strict=True))
 
 
-# As lists: of 100,000 launches people are shown 20
+# As lists, which are made when they are asked for: of 100,000 launches people see 20
 
 
 class ByLaunch(Mapping[int, T]):
-    """What a function makes of the rows of each launch, by the column ``launch``, in the order of the table.
+    """Launch -> what ``make`` gives for its rows, which are in the order of the table.
 
     A row is a dict of the other columns; None stands for a null, a NaN and an infinity.
     """

@@ -1,7 +1,7 @@
-"""What was found, the numbers that go into it with where they come from, and its words beside them.
+"""Findings, with their words and their numbers, and where these numbers come from.
 
-A :class:`TracedNumber` is one cell of a raw file, or a documented formula over such cells; a report writes it down with
-that (``reports/run_report/ink.py``), so that anybody can compute it again (``tests/test_reports_report.py`` does).
+A :class:`TracedNumber` is one cell of a raw file, or a documented formula over such cells; a report names that
+(``reports/run_report/ink.py``), so that anybody can compute the number again (``tests/test_reports_report.py`` does).
 
 Words are a ``str.format`` template that keeps its numbers. A traced number without a format is written in its own way,
 with its unit; a switch is ``true`` or ``false``. ``{count:launch|launches}`` is ``1 launch`` or ``3 launches``, and of
@@ -76,12 +76,12 @@ class Provenance(NamedTuple):
 
 @dataclass(frozen=True)
 class TracedNumber:
-    """A number as it is said."""
+    """A number with its source and its format."""
 
     value: float
     source: Provenance
-    spec: str = ".2f"  # how it is written
-    unit: str = ""  # what follows it, with a space where there is one
+    spec: str = ".2f"  # a format for ``format()``
+    unit: str = ""  # the text behind it, with a space where there is one
 
     def __str__(self) -> str:
         return f"{self.value:{self.spec}}{self.unit}"
@@ -91,18 +91,18 @@ class TracedNumber:
         return TracedNumber(self.value / other.value, Provenance("facts", "a / b", parts=(self.source, other.source)))
 
     def as_(self, spec: str, unit: str = "") -> TracedNumber:
-        """The same number, written in another way."""
+        """The same number in another format."""
         return TracedNumber(self.value, self.source, spec, unit)
 
 
 class TracedText(str):
-    """A text that keeps the facts in it."""
+    """A text with the traced numbers that are in it."""
 
     facts: tuple[TracedNumber, ...] = ()
 
 
 def join(separator: str, texts: Iterable[str | None]) -> TracedText:
-    """The texts that there are as one, with the facts of each."""
+    """The texts joined, with the traced numbers of each; those that are empty or None are left out."""
     given = [text for text in texts if text]
     joined = TracedText(separator.join(given))
     joined.facts = tuple(fact for text in given for fact in numbers_of(text))
@@ -110,7 +110,7 @@ def join(separator: str, texts: Iterable[str | None]) -> TracedText:
 
 
 def numbers_of(part: object) -> tuple[TracedNumber, ...]:
-    """The facts in a part of a sentence."""
+    """The traced numbers in a part of a sentence."""
     if isinstance(part, TracedNumber):
         return (part,)
     return part.facts if isinstance(part, TracedText) else ()
@@ -118,7 +118,7 @@ def numbers_of(part: object) -> tuple[TracedNumber, ...]:
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding: a doubt about a verdict, a check that failed, what holds an occupancy down, …
+    """A finding: a doubt about a verdict, a check that failed, what limits an occupancy, …
 
     People read its words, programs get its id and values; no code reads the words.
     """
@@ -152,8 +152,8 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-SMALL = 0.01  # below it, decimals are as many as two figures take
-MOST_VALUES = 8  # values that a sentence names before it counts the rest
+SMALL = 0.01  # smaller numbers have two significant figures, whatever their format
+MOST_VALUES = 8  # values that a sentence names; more are counted
 
 
 class Label(str):
@@ -168,7 +168,7 @@ class Label(str):
 
 
 def say(template: str, /, *parts: Any, **values: Any) -> TracedText:
-    """The template with these parts or values in it; the traced numbers in them are kept."""
+    """A template filled with these parts or values, as a text with the traced numbers in them."""
     facts: list[TracedNumber] = []
     pieces, parts_left = [], iter(parts)
     for before, name, spec in template_fields(template):
@@ -188,7 +188,7 @@ _AT = string.Formatter()  # finds ``limits[0]``
 
 @functools.lru_cache(1 << 12)
 def template_fields(template: str) -> tuple[tuple[str, str | None, str | None], ...]:
-    """What stands before each field, its name and its format."""
+    """The fields of a template: the text before each, its name and its format."""
     return tuple(each[:3] for each in _AT.parse(template))
 
 
@@ -203,7 +203,7 @@ def words_of(what: Finding | StrEnum | str) -> str:
 
 
 def _value_words(value: Any, spec: str, facts: list[TracedNumber]) -> str:
-    """A value as a template has it. facts: takes the traced numbers in it."""
+    """A value as text. facts: the traced numbers in it are added to this."""
     if type(value) in (str, int, float) and "|" not in spec:
         # A step of 7.6 µs is 0.0076 ms, not 0.01.
         return figure(value, ".2g" if spec.endswith(("2f", "3f")) and 0 < abs(value) < SMALL else spec)

@@ -1,4 +1,4 @@
-"""Which launches a user asked for, which launches are alike, and the short names of a run's cases."""
+"""The launches that a user selects, groups of like launches, and the short names of a run's cases."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NO_CASE = "–"  # a launch outside the cases' ranges
 
 
 def title(label: str, kernel: str) -> str:
-    """A launch in short: its case, or where it has none its kernel."""
+    """A launch in short: its case, else its kernel."""
     return short_kernel(kernel) if label == NO_CASE else label
 
 
 def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Key -> all that come with it, in order."""
+    """Key -> its values, in order."""
     groups: dict[K, list[T]] = defaultdict(list)
     for key, each in pairs:
         groups[key].append(each)
@@ -32,7 +32,7 @@ def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
 
 
 def sums_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, V]:
-    """Key -> the sum of what comes with it."""
+    """Key -> the sum of its values."""
     return {key: sum(each) for key, each in by_key(pairs).items()}
 
 
@@ -57,7 +57,7 @@ class Labels:
 
 @functools.lru_cache(MOST_CASES)
 def written(case_id: str) -> dict[str, str]:
-    """Parameter -> its value as the id writes it; of a name that stands twice the first."""
+    """Parameter -> its value as the id writes it; the first one of a name that occurs twice."""
     words: dict[str, str] = {}
     for name, _, value in (item.partition("=") for item in case_id.partition("[")[2].removesuffix("]").split(",")):
         if name:
@@ -65,7 +65,7 @@ def written(case_id: str) -> dict[str, str]:
     return words
 
 
-WIDE = 1.25  # longest over shortest of launches that are still shown as one
+WIDE = 1.25  # largest ratio of the durations of launches that are shown as one
 MOST_NAMES = 8  # names of each kind that an error lists
 
 
@@ -87,11 +87,11 @@ class Alike(Generic[T]):
     items: tuple[T, ...]  # in the order of the run
     times_us: tuple[float, ...]  # duration of each; 0 where it was not collected
     weights_us: tuple[float, ...]
-    """The time that each stands for: in a loop under nsys, in a program of all executions like it; else its own."""
+    """The time that each stands for: in a loop under nsys, in a program of all executions like it; or its own."""
 
     @cached_property
     def shown(self) -> T:
-        """The one whose duration is the median (of two the shorter): it stands for all."""
+        """The representative: the one of median duration (of two the shorter)."""
         order = sorted(range(len(self.items)), key=self.times_us.__getitem__)
         return self.items[order[(len(order) - 1) // 2]]
 
@@ -101,12 +101,12 @@ class Alike(Generic[T]):
 
     @property
     def total_us(self) -> float:
-        """All together, and what they stand for."""
+        """The time that all stand for together."""
         return sum(self.weights_us)
 
     @property
     def range_us(self) -> tuple[float, float] | None:
-        """The shortest and the longest; None of a single one."""
+        """The shortest and the longest duration; None for a single launch."""
         return (min(self.times_us), max(self.times_us)) if self.count > 1 else None
 
 
@@ -117,10 +117,10 @@ def alike(
     weights: Weights | None = None,
     wide: float = WIDE,
 ) -> list[Alike[N]]:
-    """Like launches together, split where their durations are wide apart, in the order of each one's first.
+    """Groups of like launches, in the order of each one's first; their durations differ by a factor of ``wide`` at
+    most.
 
-    time: an item's duration, µs. also: what must be the same too. weights: empty where each stands for itself. wide:
-    ratio of durations from which they are.
+    time: gives an item's duration, µs. also: gives what has to be the same too. weights: without, each is its own.
     """
     groups: dict[Hashable, list[tuple[N, float, float]]] = defaultdict(list)
     for item in items:
@@ -141,24 +141,24 @@ def alike(
 
 
 def longest_first(groups: Iterable[Alike[T]]) -> list[Alike[T]]:
-    """What took most time in all first."""
+    """The groups by their total time, the longest first."""
     return sorted(groups, key=lambda each: -each.total_us)
 
 
 # Selected
 
-_PATTERN = re.compile(r"[\^$.*+?|()\\]")  # what makes of a text a regular expression
+_PATTERN = re.compile(r"[\^$.*+?|()\\]")  # a character that makes a text a regular expression
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Launches by number, by kernel or case, and of them those that took most time."""
+    """A selection of launches: by number, by kernel or case, and by time."""
 
     kernel: str = ""
     """A part of a kernel's or case's name, in any case of letters; a case's label or parameters (``decode[batch=1]``,
-    ``batch=1``), which match whole; or else a regular expression."""
+    ``batch=1``), which match as a whole; or else a regular expression."""
     launches: tuple[int, ...] = ()  # ncu's IDs; empty for all
-    top: int | None = None  # only the so many groups of like launches that took most time
+    top: int | None = None  # only so many groups of like launches, those with most time
 
     def __bool__(self) -> bool:
         return bool(self.kernel or self.launches or self.top)
@@ -170,9 +170,9 @@ class Selection:
         time: Callable[[N], float | None] = lambda item: item.duration_us,
         weights: Weights | None = None,
     ) -> list[N]:
-        """The items that it means, in their order. run: its name, for the error where there are none.
+        """The selected items, in their order. run: the run's name, for errors.
 
-        Raises FiprofError where none is left, with what there is.
+        Raises FiprofError where there is none, with what could be selected.
         """
         named = [(item.kernel, item.kernel_full or "", item.case or "", item.label) for item in items]
         wanted = matching(self.kernel, named)
@@ -202,11 +202,11 @@ EVERYTHING = Selection()
 
 
 def matching(words: str, available: Iterable[Names]) -> set[Names]:
-    """Those that the words mean: the first of the readings of ``Selection.kernel`` by which there are some."""
+    """The names that match words, by the first reading of ``Selection.kernel`` by which any do."""
     available, tokens = set(available), _tokens(words)
     if not words:
         return available
-    # ``batch=1`` is no part of ``batch=128``.
+    # ``batch=1`` does not match ``batch=128``.
     whole = re.compile(rf"(?<![\w.]){re.escape(words)}(?![\w.])", re.IGNORECASE)
     readings: list[Callable[[Names], object]] = [lambda names: words.lower() in "\n".join(names).lower()]
     if "=" in words:

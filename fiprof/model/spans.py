@@ -1,4 +1,4 @@
-"""Intervals of time as arrays of starts and ends in ns, for millions of them: their union, what lies in it, nesting."""
+"""Intervals of time as arrays of starts and ends, ns, for millions of them: unions, overlaps, nesting."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from fiprof.model.arrays import Floats, Ints
 from fiprof.model.tables import PIECE_ROWS
 
-NOTHING = -1  # the label of a moment that no interval holds
-LONG_AGO = -(1 << 62)
+NOTHING = -1  # the label of a moment in no interval
+LONG_AGO = -(1 << 62)  # before all times
 
 
 def split(values: Ints) -> Iterator[tuple[int, Any]]:
-    """Each distinct value with what indexes its rows, in their order."""
+    """Each distinct value with the index of its rows (an array or a slice), in their order."""
     if len(values) and (values == values[0]).all():
         yield int(values[0]), slice(None)
         return
@@ -30,7 +30,7 @@ def split(values: Ints) -> Iterator[tuple[int, Any]]:
 
 
 def union(starts: Ints, ends: Ints, *, since: int = LONG_AGO) -> tuple[Ints, Ints]:
-    """What each interval adds to the time after ``since`` that those before it hold: disjoint, by start."""
+    """The union of intervals after ``since``, as the part that each adds to those before it: disjoint, by start."""
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
@@ -41,7 +41,7 @@ def union(starts: Ints, ends: Ints, *, since: int = LONG_AGO) -> tuple[Ints, Int
 
 
 def covered(starts: Ints | Floats, ends: Ints | Floats, moments: Ints | Floats, weights: Floats | int = 1) -> Floats:
-    """How much of the time before each moment lies in disjoint intervals, by start, ns; or times the weight of each."""
+    """How much of the time before each moment lies in disjoint intervals, by start, ns; each times its weight."""
     if not len(starts):
         return np.zeros(len(moments))
     weighted = (ends - starts) * weights
@@ -57,7 +57,7 @@ def within(intervals: tuple[Ints, Ints], begins: Ints | Floats, ends: Ints | Flo
 
 
 def union_by(keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
-    """The intervals of each key, those that touch or overlap as one: keys, starts and ends, by key and start.
+    """The union of the intervals of each key: keys, starts and ends, by key and start.
 
     Ends are not before their starts.
     """
@@ -66,7 +66,7 @@ def union_by(keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
     order = np.lexsort((starts, keys))
     keys, starts, ends = keys[order], starts[order], ends[order]
     first = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
-    # Each key's intervals after those of the key before it, on one axis of time: then one running maximum does for all.
+    # Shift each key's intervals behind those of the key before it, so that one running maximum serves all keys.
     lengths = np.maximum.reduceat(ends, first) - starts[first] + 1
     shift = np.repeat(np.cumsum(lengths) - lengths - starts[first], np.diff(first, append=len(keys)))
     reached = np.maximum.accumulate(ends + shift)
@@ -76,7 +76,7 @@ def union_by(keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def side_by_side(keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """When intervals of two keys or more hold at once: disjoint, by start."""
+    """The times in which intervals of two keys or more overlap: disjoint, by start."""
     _, starts, ends = union_by(keys, starts, ends)
     moments = np.concatenate([starts, ends])
     order = np.argsort(moments, kind="stable")
@@ -91,7 +91,7 @@ def side_by_side(keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class Stretches:
-    """What was innermost on one thread, in order of time; between two stretches there is nothing."""
+    """The innermost interval of one thread at each time, by start; between two stretches there is none."""
 
     starts: Ints
     ends: Ints
@@ -109,12 +109,12 @@ class Stretches:
         return np.where((place >= 0) & (moments < self.ends[place]), self.labels[place], NOTHING)
 
     def during(self, begin: int, end: int) -> Stretches:
-        """Those that some time meets."""
+        """The stretches that overlap a time."""
         rows = slice(np.searchsorted(self.ends, begin, side="right"), np.searchsorted(self.starts, end, side="left"))
         return Stretches(self.starts[rows], self.ends[rows], self.labels[rows])
 
     def overlaps(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """The stretches that some disjoint intervals meet: which interval, begin and end inside it, and the label."""
+        """The overlaps with disjoint intervals: which interval, begin and end of the overlap, and the label."""
         first = np.searchsorted(self.ends, starts, side="right")
         count = np.maximum(np.searchsorted(self.starts, ends, side="left") - first, 0)
         of = np.repeat(np.arange(len(starts)), count)
@@ -124,7 +124,7 @@ class Stretches:
 
 
 def innermost(starts: Ints, ends: Ints, labels: Ints) -> Stretches:
-    """Nested intervals of one thread, by start, as what is innermost when. Those of no length are left out."""
+    """The innermost of nested intervals, by start, of one thread at each time; without those of no length."""
     lasting = ends > starts
     if not lasting.all():
         starts, ends, labels = starts[lasting], ends[lasting], labels[lasting]
@@ -132,7 +132,7 @@ def innermost(starts: Ints, ends: Ints, labels: Ints) -> Stretches:
         return Stretches(starts, ends, labels)
     count = len(starts)
     if count > PIECE_ROWS:
-        # One after the other, cut where nothing is open.
+        # In pieces, cut where no interval is open.
         cuts = 1 + np.flatnonzero(starts[1:] >= np.maximum.accumulate(ends)[:-1])
         cuts = cuts[np.append(True, np.diff(cuts // PIECE_ROWS) > 0)] if len(cuts) else cuts
         if len(cuts):
@@ -140,15 +140,15 @@ def innermost(starts: Ints, ends: Ints, labels: Ints) -> Stretches:
             found = [innermost(starts[piece], ends[piece], labels[piece]) for piece in pieces]
             columns = zip(*((each.starts, each.ends, each.labels) for each in found), strict=True)
             return Stretches(*map(np.concatenate, columns))
-    if ((starts[1:] == starts[:-1]) & (ends[1:] > ends[:-1])).any():  # Of those that begin at once the longest first.
+    if ((starts[1:] == starts[:-1]) & (ends[1:] > ends[:-1])).any():  # Of intervals with one start the longest first.
         order = np.lexsort((-ends, starts))
         starts, ends, labels = starts[order], ends[order], labels[order]
-    # At one moment ends come before beginnings. A stable sort of what is nearly in order is fast.
+    # At one moment, ends come before begins. A stable sort is fast for what is nearly in order.
     times = np.concatenate([ends, starts])
     order = np.argsort(times, kind="stable").astype(np.int32)
     times, begins = times[order], order >= count
     depth = np.cumsum(np.where(begins, np.int32(1), np.int32(-1)), dtype=np.int32)
-    # Of each depth the last beginning so far is what holds, and a beginning is the first to reach it.
+    # At each depth, the innermost interval is the last that has begun there.
     by_depth = np.argsort(depth.astype(np.min_scalar_type(int(depth.max()))), kind="stable")
     latest = np.maximum.accumulate(np.where(begins[by_depth], np.arange(2 * count, dtype=np.int32), 0))
     owner = np.empty(2 * count, np.int32)
@@ -158,5 +158,5 @@ def innermost(starts: Ints, ends: Ints, labels: Ints) -> Stretches:
 
 
 def by_thread(threads: Ints, *columns: Ints) -> dict[int, Stretches]:
-    """What each thread was in when. columns: starts, ends and labels of nested intervals, by start."""
+    """Thread -> its innermost intervals. columns: starts, ends and labels of nested intervals, by start."""
     return {thread: innermost(*(column[rows] for column in columns)) for thread, rows in split(threads)}

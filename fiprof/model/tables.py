@@ -1,7 +1,6 @@
-"""The tables of a run: ``tables.csv`` says what a row of each is and what its columns hold; here they are written and
-read (Parquet).
+"""The tables of a run, as Parquet files. ``tables.csv`` says what a row of each is and what its columns hold.
 
-Arrow in between, pandas where somebody wants a DataFrame: importing pandas costs half a second.
+They are read as Arrow tables, as DataFrames only on request: importing pandas takes half a second.
 """
 
 from __future__ import annotations
@@ -23,17 +22,19 @@ if TYPE_CHECKING:
 
 NVTX_INCOMPATIBLE = "NVTX payload extension is incompatible"
 """In the table ``diagnostics``: nsys up to 2024.2 sees no range of the Python package nvtx from 0.2.13 on."""
-LEFT_OUT = "Left out"  # severity of rows of ``diagnostics`` that tell what fiprof did not take of a trace
-PID_BITS = 24  # Of a process's number in nsys. Those of several traces that have the same one differ in the bits above.
-FILE = "file"  # column of a row's trace, in a run that was imported from several
-THREADED_ROWS = 1 << 17  # from so many rows on a column is worth a thread of its own
+LEFT_OUT = "Left out"  # severity of rows of ``diagnostics`` about what fiprof left out of a trace
+PID_BITS = 24  # of a process id in nsys; processes of several traces with the same id differ in the bits above
+FILE = "file"  # column with the number of a row's trace, in a run that was imported from several
+THREADED_ROWS = 1 << 17  # rows from which on columns are read by threads
 OPEN_ENDED = "launches"  # the table with further columns: one a metric of ``metrics.csv``, float64
-FEW_ROWS = 16  # up to which columns get no smaller by compression, and are read in half the time without
-CHECKED_ROWS = 1 << 20  # rows whose texts are looked through at once
-PIECE_ROWS = 1 << 18  # that are read at once of a table that may be larger than memory
+FEW_ROWS = 16  # up to which compression makes columns no smaller, and reading takes half the time without
+CHECKED_ROWS = 1 << 20  # rows whose texts are searched for secrets at once
+PIECE_ROWS = 1 << 18  # rows that are read at once of a table that may be larger than memory
 
 
 class TableColumn(NamedTuple):
+    """A column of a table, a row of ``tables.csv``."""
+
     name: str
     kind: str  # int64, int32, float64, string, bool, or category (a string stored once)
     doc: str  # what it holds, with its unit unless the name says so
@@ -54,7 +55,7 @@ with (Path(__file__).parent / "tables.csv").open(encoding="utf-8", newline="") a
 
 
 def own_pid(pid: int) -> int:
-    """A process's number as its machine counts it, of that in a table: see PID_BITS."""
+    """The process id on its machine, of one in a table: see PID_BITS."""
     return pid & (1 << PID_BITS) - 1
 
 
@@ -73,7 +74,7 @@ def table_path(folder: Path, name: str) -> Path:
 
 
 def write(folder: Path, name: str, table: pa.Table) -> None:
-    """Write a table whole or not at all. Raises ValueError for columns that are not declared, KeyError without one."""
+    """Write a table, whole or not at all. Raises ValueError for undeclared columns, KeyError for missing ones."""
     declared = frozenset(schema(name).names)
     extra = [field for field in table.schema if field.name not in declared]
     if extra and name != OPEN_ENDED:
@@ -86,8 +87,8 @@ def write(folder: Path, name: str, table: pa.Table) -> None:
 def writer(
     folder: Path, name: str, extra: Sequence[pa.Field] = (), compression: str = "zstd"
 ) -> Iterator[Callable[[pa.Table], None]]:
-    """Write a table piece by piece: a function that takes the next rows, with exactly the declared columns, those of
-    ``extra`` behind them. FILE is null where they lack it.
+    """Write a table piece by piece: gives a function that writes the next rows, with the declared columns and those of
+    ``extra``. FILE may be absent, and is null then.
 
     The file appears when the block ends, whole; after an exception in the block there is none.
     The function raises ValueError or pyarrow.ArrowInvalid for columns that do not fit.
@@ -106,11 +107,11 @@ def writer(
             sink,
             typed,
             compression=compression,
-            # Numbers gain nothing from a dictionary: without, the table of metrics is smaller and written faster.
+            # Without dictionaries for numbers, the table of metrics is smaller and written faster.
             use_dictionary=[column.name for column in columns if column.kind == "category"],
             # Times and ids mostly rise by little.
             column_encoding={column.name: "DELTA_BINARY_PACKED" for column in columns if column.kind == "int64"},
-            # Past its limit Parquet writes every row's text in full, and kernel names are long.
+            # Past this limit Parquet writes every row's text in full, and kernel names are long.
             dictionary_pagesize_limit=64 << 20,
             write_statistics=False,  # a third of the time, and no reader here skips rows by them
             write_page_checksum=True,
@@ -124,7 +125,7 @@ def writer(
             if FILE in typed.names and FILE not in piece.column_names:
                 piece = piece.append_column(FILE, pa.nulls(piece.num_rows, pa.int32()))
             fitting = piece.select(typed.names).cast(typed)
-            # Encoded while the next piece is made; no more than one waits.
+            # A piece is encoded while the caller makes the next one; at most one waits.
             written.result()
             written = writing.submit(file.write_table, fitting)
 
@@ -136,7 +137,7 @@ class Reader:
     """A table's file, opened once; each column is read when it is first asked for."""
 
     def __init__(self, folder: Path, name: str, *, hide: Callable[[str], str] | None = None) -> None:
-        """hide: masks the secrets that a table of before that was done may hold."""
+        """hide: masks secrets, which tables of an older fiprof may hold."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -153,14 +154,14 @@ class Reader:
             self.schema = self._file.schema_arrow
             _check(name, self.schema)
         self.names: list[str] = self.schema.names
-        """Of the columns, in their order."""
+        """Names of the columns, in order."""
         self.columns = frozenset(self.names)
         self._read: dict[str, pa.ChunkedArray] = {}
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Some columns, or all; categories as dictionaries.
 
-        A declared column that the file lacks, as one of an older fiprof may, is null.
+        A declared column that the file lacks (an older fiprof may have written it) is null.
         """
         import pyarrow as pa
 
@@ -169,7 +170,7 @@ class Reader:
             if new := [name for name in names if name not in self._read]:
                 present = [name for name in new if name in self.columns]
                 read_table = self._file.read(present, use_threads=self.rows >= THREADED_ROWS)
-                # Each group of rows has a dictionary of its own in the file, and Arrow groups by one alone.
+                # Each group of rows in the file has its own dictionary, and Arrow can only group by one.
                 table = self._with_absent(self._masked(read_table).unify_dictionaries(), new, self.rows)
                 _require_possible(table)
                 self._read.update(zip(table.column_names, table.columns, strict=True))
@@ -180,9 +181,9 @@ class Reader:
         return int(self._file.metadata.num_rows)
 
     def pieces(self, columns: Sequence[str], rows: int = PIECE_ROWS) -> Iterator[pa.Table]:
-        """The same in pieces of so many rows at most, of which none is kept: for tables that are larger than memory.
+        """Some columns in pieces of at most ``rows`` rows, which are not cached: for tables larger than memory.
 
-        The next one is read while one is looked at. A table that is one piece is read and kept as a whole.
+        The next piece is read while the caller works on one. A table of one piece is read and cached as a whole.
         """
         if self.rows <= rows:
             if self.rows:
@@ -207,12 +208,12 @@ class Reader:
                 yield piece
 
     def holds_secrets(self) -> bool:
-        """Whether a text of the table is another one where it leaves."""
+        """Whether ``hide`` changes a text of the table."""
         texts = [column.name for column in TABLES[self.path.stem].columns if column.kind in ("category", "string")]
         return any(self._hid for _ in self.pieces(texts, CHECKED_ROWS))
 
     def _masked(self, table: pa.Table) -> pa.Table:
-        """Rows of the file: without secrets where they leave."""
+        """Rows of the file, with ``hide`` applied to their texts."""
         import pyarrow as pa
         import pyarrow.types as pt
 
@@ -238,7 +239,7 @@ class Reader:
         return table
 
     def _with_absent(self, table: pa.Table, names: Sequence[str], rows: int) -> pa.Table:
-        """With nulls for columns that the file lacks. Raises ValueError for one that may have none and has some."""
+        """A table with nulls for columns that the file lacks. Raises ValueError for nulls in a required column."""
         import pyarrow as pa
 
         name_set = frozenset(names)
@@ -264,7 +265,7 @@ class Reader:
 
 
 def _require_possible(table: pa.Table) -> None:
-    """Raise ValueError where a row's parent does not stand above it, a share is none, or samples are below 0."""
+    """Raise ValueError where a parent is not a row before, a share is not from 0 to 1, or samples are below 0."""
     from fiprof.model.arrays import floats, numbers
 
     largest: dict[str, Any] = {"parent": range(-1, table.num_rows - 1), "share": 1 + 1e-9, "samples": 1 << 62}
@@ -278,7 +279,7 @@ def _require_possible(table: pa.Table) -> None:
 
 
 _GOOD: dict[str, pa.Schema] = {}
-"""Table -> the columns of the last file of it that was right: most have the same."""
+"""Table -> the schema of the last file that was right: most files have the same."""
 
 
 def _check(name: str, schema_read: pa.Schema) -> None:
