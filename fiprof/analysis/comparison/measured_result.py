@@ -13,6 +13,7 @@ from fiprof.model.finding import Wording
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.manifest import Environment, Manifest
 
+MORE_BYTES = 1_000_000  # of device memory, from which a case takes more: torch gives 512 at least
 HERE = "here"  # the side with nothing changed, as it is typed
 
 
@@ -54,8 +55,9 @@ class ComparedCase:
 
     @property
     def memory_pct(self) -> float:
-        """By how much more device memory side B takes, percent of side A's; 0 where that is not known or nothing."""
-        return 100 * (self.b_peak_bytes / self.a_peak_bytes - 1) if self.a_peak_bytes and self.b_peak_bytes else 0.0
+        """By how much more device memory side B takes, percent of side A's; 0 for less than MORE_BYTES."""
+        a, b = self.a_peak_bytes or 0, self.b_peak_bytes or 0
+        return 100 * (b / a - 1) if a and b - a >= MORE_BYTES else 0.0
 
     def mean_us(self, side: str) -> float:
         """The geometric mean of the processes of side ``a`` or ``b``, which differences are of."""
