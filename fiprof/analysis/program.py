@@ -20,7 +20,7 @@ from fiprof.analysis.samples import device_memory
 from fiprof.analysis.steady import LAYER_NS, WHOLE, By, Steady, steady
 from fiprof.analysis.trace import FEWEST_STEPS, SEPARATOR, calls, of_device, phases
 from fiprof.analysis.verdict.model import TimeOf
-from fiprof.analysis.verdict.steps import Step, of_program
+from fiprof.analysis.verdict.steps import OF_CALLERS, Step, library_of, of_program
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.arrays import Ints, coded, numbers
 from fiprof.model.finding import Finding, Wording, finding
@@ -83,19 +83,6 @@ BY_NAME = {
 }
 """Steps that a kernel's name tells, what tells it from others in parentheses."""
 NULL_STREAM = 7  # CUPTI's number of the legacy default stream in the first context of a process
-LIBRARIES = (
-    ("cuDNN", re.compile(r"^cudnn_|cudnn\)?$|^(bn|dgrad|wgrad)\w*_engine")),
-    ("cuBLAS", re.compile(r"^nvjet_|cublas\)?$|^cublas|^gemv|^splitKreduce")),
-    ("CUTLASS as cuBLAS and cuDNN have it", re.compile(r"^sm\d+_xmma_|^Kernel2 \(cutlass_")),
-)
-"""Libraries in binary form, and their kernels: only what they are asked for can be changed."""
-OF_CALLERS = frozenset(
-    (
-        "use_alternative", "use_graph", "larger_graph", "less_copying", "larger_launches", "fuse_or_batch", "even_work",
-        "smaller_operands", "single_precision", "need_fewer_bytes", "at_roof", "copy_to_device", "less_wasted_work",
-    )
-)  # fmt: skip
-"""Steps that who calls a kernel can take."""
 OFTEN, CHANGING = 1.5, 0.25
 """Waits a step that cannot all lie at its end; share of the steps that differ from the one before in their kernels."""
 LOADING_SHARE = 0.2
@@ -656,7 +643,7 @@ class _Gpu:
                     step = step._replace(estimate_pct=estimate)
             else:
                 judged = [each for row in rows for each in row["judged"]]
-                library = next((what for what, begins in LIBRARIES if begins.search(name)), None)
+                library = library_of(name)
                 step = _of_name(name, detail, ns / self.window_ns)
                 step = step or self._of_verdicts(judged, scale, OF_CALLERS if library else None)
                 if step is None and ns >= MATTERS * self.window_ns and (library or not judged):

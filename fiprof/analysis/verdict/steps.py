@@ -13,6 +13,7 @@ limit is never first.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,6 +68,20 @@ _LINE_SECTORS = Formula("(global_load_sectors + global_store_sectors) / (global_
 """Sectors that a warp's request touches: LINE where its lanes have 4 bytes each, side by side."""
 _FUSED = Formula("first(ffma / (ffma + fadd + fmul), 1)")
 """Multiply-adds of the fp32 instructions, 0 to 1; 1 where that is not known."""
+LIBRARIES = (
+    ("cuDNN", re.compile(r"^cudnn_|cudnn\)?$|^(bn|dgrad|wgrad)\w*_engine")),
+    ("cuBLAS", re.compile(r"^nvjet_|cublas\)?$|^cublas|^gemv|^splitKreduce")),
+    ("CUTLASS as cuBLAS and cuDNN have it", re.compile(r"^sm\d+_xmma_|^Kernel2 \(cutlass_")),
+)
+"""Libraries in binary form, and their kernels: only what they are asked for can be changed."""
+OF_CALLERS = frozenset(
+    (
+        "use_alternative", "use_graph", "larger_graph", "less_copying", "larger_launches", "fuse_or_batch", "even_work",
+        "smaller_operands", "single_precision", "use_tensor_cores", "need_fewer_bytes", "at_roof", "copy_to_device",
+        "less_wasted_work",
+    )
+)  # fmt: skip
+"""Steps that who calls a kernel can take."""
 USED = (Kind.COMPUTE, Kind.MEMORY)
 NOTHING_USED = finding("nothing_used", "nothing else is used")
 
@@ -291,6 +306,11 @@ class LaunchContext(NamedTuple):
         words = "{executed_share:.0%} are {family}"
         named = tuple(finding("family", words, family=each, executed_share=shares[each]) for each in most)
         return finding("executed", "of the executed instructions {families}", families=named) if named else None
+
+
+def library_of(kernel: str) -> str | None:
+    """The library in binary form that a kernel is of, by its name with what tells it from others; None for others."""
+    return next((library for library, names in LIBRARIES if names.search(kernel)), None)
 
 
 def of_program(kind: str, bound_pct: float | None, because: Finding, values: Mapping[str, Any]) -> Step:

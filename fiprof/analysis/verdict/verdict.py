@@ -7,7 +7,18 @@ from fiprof.analysis import checks
 from fiprof.analysis.checks import Check
 from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.stalls import ReasonKind, state
-from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, UNUSED, WAITING
+from fiprof.analysis.thresholds import (
+    BESIDE,
+    BUSY,
+    DOMINANT_STALL,
+    MOSTLY,
+    NOISE,
+    SATURATED,
+    SHORT,
+    UNTYPICAL,
+    UNUSED,
+    WAITING,
+)
 from fiprof.analysis.trace import StandsFor, standing, weights
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, TimeOf, Verdict
 from fiprof.analysis.verdict.ncu_rules import QuotedRule
@@ -21,6 +32,7 @@ from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import DURATION, STALL_SHARE, number, stall_share
 from fiprof.model.run import Launch, Run, once
 from fiprof.model.selection import EVERYTHING, Alike, Selection, alike, by_key, sums_by_key
+from fiprof.text import detailed_kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +163,15 @@ def caveats(verdict: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[
     return tuple(why)
 
 
+def _untypical(launch: Launch, stands: StandsFor | None) -> Finding | None:
+    """That a launch under ncu took much longer than the executions of a program that it stands for."""
+    mean_us, duration = stands.total_us / stands.count if stands else 0.0, launch.traced(DURATION)
+    if not mean_us or duration is None or duration.value < UNTYPICAL * (mean_us + checks.NCU_ALLOWANCE_US):
+        return None
+    words = "ncu took a long one ({duration}): the {count:,.0f} that it stands for take {mean_us:,.2f} µs on average"
+    return finding("untypical", words, duration=duration, count=stands and stands.count, mean_us=mean_us)
+
+
 def _memory_would_bind(check: Check, verdict: Verdict) -> bool:
     """Whether a memory with a clock of its own would be the busiest resource at the highest clock of the
     multiprocessors: while they are slowed down it looks idle."""
@@ -255,6 +276,9 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
             best=best_cases(run).get(launch.kernel_full, {}) if (launch.duration_us or 0.0) >= SHORT else {},
         )
         advice = steps.steps(context)
+        if library := steps.library_of(detailed_kernel(launch.kernel, launch.kernel_full)):
+            of_callers = tuple(step for step in advice if step.id in steps.OF_CALLERS)
+            advice = of_callers or (context.step("ask_for_another", values={"library": library}),)
         # What tensor cores gain was measured.
         if not on_tensor_cores.isdisjoint(alternatives.same_problem(run).get(case_id, ())):
             advice = tuple(step for step in advice if step.id != "use_tensor_cores")
@@ -264,6 +288,8 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
             advice = (steps.measured(faster), *advice)
         why = caveats(verdict, launch, [*failed_of.get(launch.launch, ()), *failed_of.get(launch.case or "", ())])
         confidence = Confidence.MEDIUM if why else Confidence.HIGH
+        if untypical := _untypical(launch, stands):
+            why, confidence = (untypical, *why), Confidence.LOW
         yield LaunchVerdict(
             **vars(verdict),
             row=launch,
