@@ -74,7 +74,7 @@ def summary(what: Comm) -> str:
     delay, doing = ("recurring_us", "recurring_us") if recurs else ("delay_us", "doing_us")
     latest = max(what.ranks, key=lambda row: row[delay])
     if not latest["delay_us"]:
-        return "All ranks start every collective together."
+        return "No rank loses time waiting for another."
     words = "Rank {rank} makes the others wait most: {delay} in {late_collectives} of {of} collectives"
     values = {**latest, "delay": time_words(latest[delay]), "of": len(what.collectives)}
     if (most := max(row["lost_share"] or 0.0 for row in what.ranks)) < LITTLE:
@@ -90,12 +90,14 @@ def summary(what: Comm) -> str:
         words = "Longest meanwhile: {doing}, {time} ({share:.0%} of it)."
         share = min(cause[doing] / latest[delay], 1.0)
         sentences.append(say(words, doing=_doing(cause), time=time_words(cause[doing]), share=share))
-    once = max(what.causes, key=lambda row: row["doing_us"] - row["recurring_us"])
-    if recurs and (time := once["doing_us"] - once["recurring_us"]) >= TELLING * latest[delay]:
-        rank = next(row for row in what.ranks if row["rank"] == once["rank"])
-        every = time_words(rank["delay_us"] - rank["recurring_us"])
+    once = max(what.ranks, key=lambda row: row["delay_us"] - row["recurring_us"])
+    if recurs and (every := once["delay_us"] - once["recurring_us"]) >= TELLING * latest[delay]:
+        causes = (row for row in what.causes if row["rank"] == once["rank"])
+        cause = max(causes, key=lambda row: row["doing_us"] - row["recurring_us"])
+        time = min(cause["doing_us"] - cause["recurring_us"], every)
         words = "Left out, for it does not recur: {every} of rank {rank}, of it {doing} {time}."
-        sentences.append(say(words, every=every, time=time_words(time), rank=once["rank"], doing=_doing(once)))
+        times = {"every": time_words(every), "time": time_words(time)}
+        sentences.append(say(words, rank=once["rank"], doing=_doing(cause), **times))
     return " ".join(sentences)
 
 
