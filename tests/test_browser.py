@@ -149,10 +149,10 @@ def test_a_choice_moves_every_pane_the_address_and_the_timeline(show: Show) -> N
 
 
 def test_it_opens_on_its_headline_in_which_an_estimate_goes_before_an_empty_bound(show: Show) -> None:
-    """matmul_naive takes 30 % of the time and is bounded by 92 %, spilled_tile 19 % of which 88 % are estimated."""
+    """matmul_naive takes 30 % of the time and is bounded by 92 %, candidates 31 % of which 78 % are estimated."""
     page = show("serving")
-    assert "Start with spilled_tile" in page.locator("#headline").inner_text()
-    assert page.locator("#rows tr.chosen").inner_text().startswith("spilled_tile")
+    assert "Start with candidates" in page.locator("#headline").inner_text()
+    assert page.locator("#rows tr.chosen").inner_text().startswith("candidates")
 
 
 def test_a_program_opens_on_its_biggest_loss_and_its_rows_are_filtered_and_sorted(show: Show) -> None:
