@@ -1,8 +1,7 @@
-"""What a launch's kernel is made of: its SASS by families, what of it is executed, and where its warps stall.
+"""The instructions of a launch's kernel: SASS by families, how often each is executed, and where its warps stall.
 
-A count is of instructions in the code. What is executed takes issue slots; what is sampled takes the warps' time, most
-of it at the instruction that needs a result, not at the one that makes it. Without ``--set full`` a launch has no
-listing, and nothing is said of its instructions.
+A count is of instructions in the code. Executed instructions take issue slots; samples show the warps' time, most of it
+at the instruction that needs a result, not at the one that makes it. Without ``--set full`` a launch has no listing.
 """
 
 import functools
@@ -115,7 +114,7 @@ class IdealSectors(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """A launch's instructions with their samples, in the order of their addresses; none where it has no listing."""
+    """A launch's instructions with their samples, by address; empty for a launch without a listing."""
 
     code: Code
     rows: pa.Table  # of the table ``hotspots``
@@ -144,7 +143,7 @@ class Listing:
 
     @functools.cached_property
     def _executed(self) -> Counter[str]:
-        """Opcodes and families of what was executed, and how often."""
+        """Opcode or family -> how often its instructions were executed."""
         counts: Counter[str] = Counter()
         for line, executed in zip(self.code.lines, self._counts("executed"), strict=True):
             if executed:
@@ -157,21 +156,21 @@ class Listing:
         return sum(family(line) in families for line in self.code.lines)
 
     def executed_share(self, *those: str) -> float | None:
-        """Executed instructions of these families or opcodes, of all, 0 to 1; None where that was not collected."""
+        """Share of executed instructions in these families or opcodes, 0 to 1; None where not collected."""
         total = sum(self._executed[each] for each in Family)
         return sum(self._executed[each] for each in those) / total if total else None
 
     @property
     def counted(self) -> bool:
-        """Whether it is known how often each instruction is executed."""
+        """Whether executed instructions were collected."""
         return self.executed_share() is not None
 
     def executes(self, *those: str, least: float = FREQUENT / 100) -> bool:
-        """Whether these families or opcodes are known to be so much of what is executed, 0 to 1."""
+        """Whether these families or opcodes are known to be this share of what is executed, 0 to 1, or more."""
         return (self.executed_share(*those) or 0.0) >= least
 
     def has(self, *families: Family) -> bool:
-        """Whether it is known to have instructions of these families."""
+        """Whether the code is known to have instructions of these families."""
         return self.count(*families) > 0
 
     def narrow(self, *families: Family) -> bool:
@@ -179,7 +178,7 @@ class Listing:
         return not self or max(self.widths(*families), default=16) < 16
 
     def opcodes(self, *families: Family) -> dict[str, int]:
-        """Opcode -> how many of them the code has, of these families, the most first."""
+        """Opcode of these families -> how many instructions of it the code has, the most frequent first."""
         counts = Counter(opcode_of(line)[0] for line in self.code.lines if family(line) in families)
         return dict(counts.most_common())
 
@@ -189,22 +188,22 @@ class Listing:
         return bool(has_modifier) and all(has_modifier)
 
     def widths(self, *families: Family) -> set[int]:
-        """Bytes of a thread in the accesses of these families."""
+        """The widths, bytes a thread, of the accesses of these families."""
         return {access_bytes(line) for line in self.code.lines if family(line) in families}
 
     def ideal_sectors(self, *families: Family) -> IdealSectors | None:
-        """Sectors a request of the narrowest and of the widest of these accesses where a warp's 32 threads touch
-        neighbours: 32 threads x width / 32 bytes, 4 for accesses of 4 bytes, 16 for those of 16.
+        """Sectors a request of the narrowest and of the widest of these accesses if a warp's 32 threads access
+        neighbouring addresses: 32 threads x width / 32 bytes, 4 for accesses of 4 bytes, 16 for those of 16.
 
-        More than that touches sectors of which it uses a part; fewer is what threads that share an address, or do not
-        take part, need. None without such an access.
+        With more, sectors are used in part; with fewer, threads share addresses or are inactive. None without such an
+        access.
         """
         widths = self.widths(*families)
         return IdealSectors(float(min(widths)), float(max(widths))) if widths else None
 
     def hottest(self, reason: str | None = None) -> HotInstruction | None:
-        """The instruction with most samples in cycles without an issue; all samples count where that is not known.
-        reason: only among those that have most of their samples in this stall reason. None without samples."""
+        """The instruction with most samples in cycles without an issue (all samples where these are not known); None
+        without samples. reason: only among instructions with most of their samples in this stall reason."""
         not_issued = self._counts("samples_not_issued")
         weights = not_issued if any(not_issued) else self.samples
         places = [

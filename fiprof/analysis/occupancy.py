@@ -15,22 +15,22 @@ WARP_THREADS = 32
 REGISTER_STEP = 8  # registers a thread: a warp gets them in steps of 256, and has 32 threads (cuda_occupancy.h)
 PARTITIONS = 4  # of a multiprocessor, each with a quarter of its registers; from compute capability 5.0 on, but 6.0
 SHARED_STEP_BYTES, OLD_SHARED_STEP_BYTES = 128, 256
-"""A block is given shared memory in such steps: from compute capability 8.0 on, and on 7.0 and 7.5."""
+"""Steps in which a block gets shared memory: from compute capability 8.0 on, and on 7.0 and 7.5."""
 
 
 class Resource(Wording):
-    """What a multiprocessor has to hold blocks."""
+    """A resource of a multiprocessor that limits its blocks."""
 
     REGISTERS = "registers"
     SHARED_MEMORY = "shared memory"
     WARPS = "warps"
-    BLOCKS = "blocks"  # that the hardware holds at all
+    BLOCKS = "blocks"  # the hardware's own limit
     BARRIERS = "barriers"
     CLUSTERS = "clusters"
 
 
 class Limit(NamedTuple):
-    """What one resource allows by itself."""
+    """The limit of one resource by itself."""
 
     resource: Resource
     blocks: float  # blocks on a multiprocessor, by ncu; of clusters the average over the GPU, which need not be whole
@@ -40,9 +40,9 @@ class Limit(NamedTuple):
 
 
 class Lift(NamedTuple):
-    """What would be if the resources that hold the occupancy down did not."""
+    """The occupancy without the limits that are reached."""
 
-    resources: tuple[Resource, ...]  # those lifted: every one without which no further block fits
+    resources: tuple[Resource, ...]  # whose limits are lifted: all that have to be for one more block
     blocks: float  # blocks on a multiprocessor then
     occupancy_pct: float  # the theoretical occupancy then
     then: tuple[Resource, ...]  # what limits then; empty where the multiprocessor is full of warps
@@ -55,18 +55,18 @@ class Waves(NamedTuple):
     wave_blocks: int  # blocks of a full wave: blocks on a multiprocessor x multiprocessors
     full: int  # full waves
     last_blocks: int  # blocks of the partial wave after them; 0 where there is none
-    idle_share: float  # of the places for blocks in that partial wave, those that stay empty; 0 where there is none
+    idle_share: float  # empty places for blocks in that partial wave, of all, 0 to 1; 0 where there is none
     last_wave_share: float | None
-    """The most that the partial wave takes of the run time, 1 / ceil(waves), all blocks taking the same time: the
+    """The largest share of the run time in the partial wave, 1 / ceil(waves), if all blocks take the same time: the
     figure of ncu's rule LaunchConfiguration. None below one wave, where there is no tail."""
     loss_share: float | None
     """The most of the run time that the tail costs: its share x what is idle in it, 1 - waves / ceil(waves). A block
-    alone on a multiprocessor runs faster, and blocks do not start in step, so it is a bound. None below one wave."""
-    idle_multiprocessors: int  # without any block, where the grid has fewer blocks than there are multiprocessors
+    alone on a multiprocessor runs faster, and blocks do not start in step: it is a bound. None below one wave."""
+    idle_multiprocessors: int  # multiprocessors without a block, where the grid has fewer blocks than multiprocessors
 
 
 class Occupancy(NamedTuple):
-    """A launch's occupancy; what was not collected is None or empty."""
+    """A launch's occupancy; None or empty for what was not collected."""
 
     warps_per_block: int | None = None
     blocks: float | None = None  # blocks that fit on a multiprocessor: the smallest limit
@@ -75,8 +75,8 @@ class Occupancy(NamedTuple):
     waves: Waves | None = None
     lift: Lift | None = None  # None where no further warp fits anyway, or something was not collected
     steps: tuple[Finding, ...] = ()
-    """How to get one block more past each resource that holds it, all of them needed: the resource, the blocks on a
-    multiprocessor that it would allow then, how much of it there has to be, how much there is, and the unit of both."""
+    """How to fit one more block, for each limiting resource; all are needed. Values: the resource, the blocks on a
+    multiprocessor that it allows then, how much of it is needed, how much there is, and the unit of both."""
 
     @property
     def limiters(self) -> tuple[Resource, ...]:
@@ -98,12 +98,12 @@ def occupancy(row: Row) -> Occupancy:
     result = Occupancy(warps, blocks, number(row, "theoretical_occupancy_pct"), limits, _waves(row, blocks))
     if blocks is None or not warps or not most_warps or (blocks + 1) * warps > most_warps:
         return result
-    # The binding resources lifted together. Shared memory that only its configuration holds down is not a resource to
-    # save: the driver sets up more of it where more blocks would fit.
+    # The binding resources lifted together. Shared memory that is limited by its configuration alone is not among them:
+    # the driver configures more of it where more blocks would fit.
     binding = [limit for limit in limits.values() if limit.binds and limit.most_blocks < blocks + 1]
     dependent = {Resource.CLUSTERS}
     if any(limit.resource == Resource.BLOCKS for limit in binding):
-        # Past the hardware's limit of blocks nothing is known of what is capped by it.
+        # Beyond the hardware's limit of blocks, limits that are capped by it are not known.
         dependent |= {Resource.SHARED_MEMORY, Resource.BARRIERS}
     rest = [limit for limit in limits.values() if limit not in binding and limit.resource not in dependent]
     then = min((limit.most_blocks for limit in rest), default=blocks)
@@ -130,8 +130,8 @@ def _limits(row: Row, warps: int | None, most_warps: float | None) -> dict[Resou
     allocated, most_bytes = number(row, "shared_allocated_bytes"), number(row, "max_shared_bytes_per_sm")
     limits = {}
     for name, blocks in blocks_by.items():
-        # Clusters follow the blocks that fit: they limit only where fewer fit than of blocks without clusters. ncu
-        # caps shared memory and barriers at the blocks that the hardware holds.
+        # Clusters depend on the other limits: they are one only where fewer blocks fit than without clusters. ncu caps
+        # the limits of shared memory and barriers at the hardware's limit of blocks.
         capped = name in (Resource.SHARED_MEMORY, Resource.BARRIERS) and blocks >= hardware
         binds = blocks < least if name == Resource.CLUSTERS else blocks == min(blocks_by.values()) and not capped
         most = blocks

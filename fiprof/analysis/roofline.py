@@ -33,10 +33,10 @@ from fiprof.model.work import (
 )
 
 LEAST_INTENSITY = 0.01
-"""FLOP a byte of the busiest traffic below which a launch moves memory and computes nothing worth a point. Adding two
-vectors of float32 has 0.08, RMSNorm in fp16 some 2; index arithmetic is no floating-point work at all."""
-MODEL = "model"  # the kind of work whose operations the cost model tells
-UNCOUNTED_PARTS = {"tensor_active_pct": Part.TENSOR_CORES, "fp64_pct": Part.FP64_PIPE}  # column of PIPES -> what it is
+"""FLOP a byte of the busiest traffic, below which a launch only moves memory and has no point. Adding two vectors of
+float32 has 0.08, RMSNorm in fp16 some 2; index arithmetic is not floating-point work."""
+MODEL = "model"  # the kind of work whose operations are the cost model's
+UNCOUNTED_PARTS = {"tensor_active_pct": Part.TENSOR_CORES, "fp64_pct": Part.FP64_PIPE}  # column of PIPES -> its part
 
 
 class Level(Wording):
@@ -52,7 +52,7 @@ TRAFFIC: dict[Level, tuple[Formula, Formula]] = {
     Level.L2: (Formula("l2_bytes_per_second"), Formula("l2_peak")),
     Level.L1: (Formula("l1_bytes_per_second"), Formula("l1_peak")),
 }
-"""Memory -> its bytes a second, and the most of them."""
+"""Memory -> its bytes a second, and their peak."""
 
 
 class Basis(StrEnum):
@@ -60,7 +60,7 @@ class Basis(StrEnum):
 
     COUNTED = "counted"  # ncu's counters
     MODEL = "model"  # the workload's cost model
-    TRAFFIC = "traffic"  # none to speak of: its bytes tell its place
+    TRAFFIC = "traffic"  # hardly any operations: its place is by its bytes
     NONE = "none"
 
 
@@ -104,17 +104,17 @@ class MemoryRoof(NamedTuple):
 @dataclass(frozen=True)
 class LaunchRoofline(OfLaunch):
     basis: Basis
-    work: Work | None  # the work whose roof is used most: the launch's main work, which the intensities are of
-    works: tuple[Work, ...]  # every kind that ncu counted, as far as it is not zero
+    work: Work | None  # the launch's main work, whose roof is used most; intensities are of this work
+    works: tuple[Work, ...]  # every kind that ncu counted, without those that are zero
     memories: tuple[MemoryRoof, ...]  # DRAM, L2, L1, as far as they were collected
     model_flop_per_byte: float | None  # of the launch's case, all kernels together, by the cost model
     floats_counted: bool
     """Whether operations outside the tensor cores were counted; if not, only roofs of the tensor cores are known."""
-    remark: Finding | None = None  # why it has no point, or what is particular about it
+    remark: Finding | None = None  # why it has no point, or what is special about it
 
     @property
     def roofs(self) -> dict[str, float]:
-        """Name -> the operations a second that it allows at this launch's intensities."""
+        """Name of a roof -> the operations a second that it allows at this launch's intensities."""
         if self.work is None:
             return {}
         peak = self.work.peak_ops_per_second
@@ -124,7 +124,7 @@ class LaunchRoofline(OfLaunch):
 
     @property
     def busiest(self) -> MemoryRoof | None:
-        """The memory that is nearest to its roof."""
+        """The memory that is closest to its roof."""
         return max(self.memories, key=lambda memory: memory.share, default=None)
 
     @property
@@ -136,12 +136,12 @@ class LaunchRoofline(OfLaunch):
 
     @property
     def attainable_ops_per_second(self) -> float | None:
-        """What the roof that limits allows."""
+        """The operations a second that the limiting roof allows."""
         return min(self.roofs.values(), default=None)
 
     @property
     def share(self) -> float | None:
-        """Achieved over attainable; without work, of the bytes a second of its busiest memory."""
+        """Achieved over attainable operations a second; without work, the same of its busiest memory's bytes."""
         if self.basis is Basis.TRAFFIC and self.busiest is not None:
             return self.busiest.share
         return None if self.work is None else ratio(self.work.ops_per_second, self.attainable_ops_per_second)
@@ -150,9 +150,9 @@ class LaunchRoofline(OfLaunch):
         return next((memory for memory in self.memories if memory.level == level), None)
 
     def point(self, memory: MemoryRoof, left: float) -> tuple[float, float] | None:
-        """Its intensity at a memory, FLOP/byte, and its operations a second, for a chart; None where it has no place.
+        """Its point in a chart: intensity of a memory, FLOP/byte, and operations a second; None without a point.
 
-        left: the chart's lowest intensity. There stands a launch without work, as far below the roof of its busiest
+        left: the chart's lowest intensity, where a launch without work is shown, as far below the roof of its busiest
         memory as its bytes are.
         """
         if self.basis is Basis.TRAFFIC and memory == self.busiest:
@@ -163,14 +163,14 @@ class LaunchRoofline(OfLaunch):
 
 
 CASES = columns("roofline_cases")
-"""An iteration of a case, all its kernels together, by the workload's cost model: the least work and bytes, as far as
-ncu saw its kernels. roof: the one that binds, DRAM or that of the main work of the kernel that took most time. Its
-share is above 1 where L2 kept what the model takes from DRAM."""
+"""A row is an iteration of a case, all its kernels together, with the least work and bytes of its cost model. roof: the
+lower of DRAM's and that of the longest kernel's main work. Where L2 keeps bytes that the model counts, share is above
+1."""
 
 
 def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchRoofline, Mapping[str, Any]]:
-    """Every launch of a run on the roofs, in the order of the launches; and rows of CASES, of those of the launches
-    whose cost model has operations and bytes.
+    """Every launch of a run on the roofs, in the order of the launches; and rows of CASES, for the launches' cases with
+    operations and bytes in their cost model.
 
     Raises FiprofError where the run has no launches under ncu, or no launch is left.
     """
@@ -186,6 +186,7 @@ def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchRooflin
 
 
 def place(row: Launch, run: Run) -> LaunchRoofline:
+    """A launch on the roofs."""
     works = tuple(
         Work(kind, ops, rate, peak_of(kind).value(row))
         for kind in counted_works(row)
@@ -224,7 +225,7 @@ def place(row: Launch, run: Run) -> LaunchRoofline:
 
 
 def mma_remark(row: Launch, kind: str) -> Finding | None:
-    """That a launch's tensor work was done by a warp's instructions; None where peaks or times are not known."""
+    """A remark that a launch's tensor work was done by mma, not wgmma; None where peaks or times are not known."""
     peak, fast = peak_of(kind).value(row), wgmma_peak(kind.split()[1]).value(row)
     rate = per_second(ops_of(kind)).value(row)
     if not peak or not fast or rate is None:
@@ -235,7 +236,7 @@ def mma_remark(row: Launch, kind: str) -> Finding | None:
 
 
 def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
-    """The cost model's operations for a launch without counted ones, and a remark; nothing where all were counted."""
+    """The cost model's work for a launch without counted operations, and a remark; None where all were counted."""
     pipe = uncounted_pipe(row)
     if FLOAT_OPS["fp32"].value(row) is not None and pipe is None:
         return None, None
@@ -260,6 +261,7 @@ def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
 
 
 def _case(case: CaseEntry, run: Run) -> Mapping[str, Any]:
+    """The row of CASES of a case; empty without a cost model or a time."""
     intensity, duration_us = MODEL_INTENSITY.of(run, case.id), NCU.of(run, case.id)
     if not intensity or not duration_us:
         return {}

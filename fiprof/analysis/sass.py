@@ -1,7 +1,7 @@
-"""What a line of SASS says about registers, and what an instruction that stalls probably waits for.
+"""The registers of a line of SASS, and what an instruction that stalls probably waits for.
 
 NVIDIA documents no grammar of SASS: this reads what nvdisasm and ncu print for compute capabilities 7 to 10, as far as
-it is needed here, and takes nothing for granted. Any text is allowed; one that is no instruction has no registers.
+it is needed here. Any text is allowed; one that is not an instruction has no registers.
 """
 
 import functools
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-LOOK_BACK = 256  # instructions that are searched backwards at most
+LOOK_BACK = 256  # most instructions that are searched backwards
 BARRIER_REACH = 16
-"""Instructions that a warp may go on after a deferred barrier, at most: recorded kernels show 1 to 5, 8 and 16."""
-LOOK_AHEAD = 16  # instructions between a load's result and the load that takes its address from it, at most
-LONGEST_LINE = 1000  # characters; an instruction has 120 at most
+"""Most instructions that a warp runs on after a deferred barrier: recorded kernels show 1 to 5, 8 and 16."""
+LOOK_AHEAD = 16  # most instructions between a load and the load whose address depends on it
+LONGEST_LINE = 1000  # characters; an instruction has at most 120
 
 
 def _set(words: str) -> frozenset[str]:
@@ -23,7 +23,7 @@ def _set(words: str) -> frozenset[str]:
 
 # Which scoreboard an instruction with a variable latency reports to, as NVIDIA's profiling guide sorts them: L1TEX
 # (global, local, texture memory) is the long one, MIO (shared memory, special functions, conversions) the short one.
-# That an mbarrier's try-wait (SYNCS) and LDC are where they are is seen in recorded H200 runs.
+# The places of an mbarrier's try-wait (SYNCS) and of LDC are by recorded H200 runs.
 LONG = _set("LD LDG LDL ATOM ATOMG TEX TLD TLD4 TMML TXD TXQ SULD SUATOM SUQ LDTM CCTL SYNCS UTMACMDFLUSH")
 SHORT = _set(
     "LDS LDSM LDC ATOMS MUFU S2R S2UR SHFL I2F F2I F2F FRND POPC FLO BREV REDUX MATCH VOTE MOVM DADD DMUL DFMA "
@@ -34,9 +34,9 @@ _CONTROL = _set(
     "BRA BRX BRXU JMP JMX JMXU CALL RET EXIT BSSY BSYNC BREAK BAR B2R R2B NANOSLEEP WARPSYNC DEPBAR LDGDEPBAR "
     "MEMBAR KILL RTT BPT YIELD NOP PREEXIT ACQBULK WARPGROUP USETMAXREG ENDCOLLECTIVE FENCE"
 )
-"""Their operands are read, none is written."""
+"""Opcodes whose operands are all read."""
 _ENDS_REGION = _set("CALL RET EXIT BRX BRXU JMX JMXU KILL RTT WARPSYNC ENDCOLLECTIVE BREAK")
-"""What lies before them is not sure to have run last, or not on every way."""
+"""Opcodes behind which it is not certain that the instruction before was the last to run."""
 _JUMPS = _set("BRA JMP")
 _TAKES_TARGET = _set("BRA JMP BSSY WARPSYNC CALL")
 _INDIRECT = _set("BRX BRXU JMX JMXU")
@@ -49,28 +49,28 @@ _WIDE = {"64": 2, "96": 3, "128": 4, "256": 8}
 
 
 class Sass(NamedTuple):
-    """A line of SASS. Registers are written as SASS writes them, each one on its own: R12, UR4, P0, UP1."""
+    """A line of SASS. Registers are named as in SASS, each 32 bits: R12, UR4, P0, UP1."""
 
-    opcode: str  # without modifiers; empty for text that is no instruction
+    opcode: str  # without modifiers; empty for text that is not an instruction
     modifiers: tuple[str, ...]
     guarded: bool  # whether a predicate decides if it runs
     reads: frozenset[str]
     writes: frozenset[str]
-    target: int | None  # address that it can jump to, or makes others jump to, as printed
+    target: int | None  # address that it, or a later instruction, can jump to, as printed
 
 
 _NOTHING = Sass("", (), False, frozenset(), frozenset(), None)
 
 
 def opcode_of(line: str) -> tuple[str, tuple[str, ...]]:
-    """Opcode and modifiers, in a tenth of the time that all takes; empty for text that is no instruction."""
+    """Opcode and modifiers, in a tenth of the time of :func:`parse`; empty for text that is not an instruction."""
     match = None if len(line) > LONGEST_LINE else _LINE.match(line)
     return (match[3], tuple(match[4].split(".")[1:])) if match else ("", ())
 
 
 @functools.lru_cache(1 << 15)
 def parse(line: str) -> Sass:
-    """Read a line of SASS. Raises nothing, whatever the text."""
+    """A line of SASS, read. Never raises, whatever the text."""
     match = None if len(line) > LONGEST_LINE else _LINE.match(line)
     if not match:
         return _NOTHING
@@ -98,7 +98,7 @@ def brief(line: str) -> str:
 
 
 def _operands(text: str) -> list[str]:
-    """The operands; commas in brackets belong to one."""
+    """The operands of an instruction; commas in brackets do not separate them."""
     operands, depth, start = [], 0, 0
     for place, char in enumerate(text):
         if char in "[({":
@@ -128,7 +128,7 @@ def _count_written(opcode: str, operands: Sequence[str]) -> int:
 
 
 def _widths(opcode: str, modifiers: Sequence[str], count: int, written: int) -> list[int]:
-    """32-bit registers that each operand's first register stands for; brackets say theirs themselves."""
+    """For each operand the number of 32-bit registers that its first register stands for, outside brackets."""
     widths = [1] * count
     if not count:
         return widths
@@ -149,7 +149,7 @@ def _widths(opcode: str, modifiers: Sequence[str], count: int, written: int) -> 
         pairs = ("F64", "U64", "S64")
         return [2 if into in pairs else 1] + [2 if out_of in pairs else 1] * (count - 1)
     if "MMA" in opcode and opcode[0] in "HIQBO":
-        # The most that these shapes take: result, A, B, C.
+        # The most registers that these shapes take: result, A, B, C.
         shape = modifiers[0].split("x") if modifiers else []
         result = 4
         if opcode.endswith("GMMA") and len(shape) == 3 and shape[1][:4].isdecimal():
@@ -162,9 +162,10 @@ def _widths(opcode: str, modifiers: Sequence[str], count: int, written: int) -> 
 
 
 def _registers(operand: str, width: int) -> list[str]:
+    """The registers of an operand. width: of its first register, outside brackets."""
     numbered = []
     for uniform, kind, number, wide in _REGISTER.findall(operand):
-        # A bracket holds addresses, whose width they say themselves; a descriptor is a pair.
+        # Addresses in brackets say their width (``.64``); a descriptor is a pair.
         registers = 2 if wide else 1 if "[" in operand else width
         if "desc[" in operand and uniform:
             registers = 2
@@ -183,10 +184,10 @@ class Code:
 
     @functools.cached_property
     def base(self) -> int | None:
-        """The address that the kernel was loaded to; None where the listing does not tell.
+        """The address that the kernel was loaded to; None where the listing does not show it.
 
-        A kernel ends with an unconditional branch to itself and padding: its target gives the address away. It is
-        believed only where every other target then is an instruction of this kernel.
+        A kernel ends with an unconditional branch to itself and padding: its target gives the address. It is accepted
+        only where every other target then is an instruction of this kernel.
         """
         for place in range(len(self.lines) - 1, -1, -1):
             last = parse(self.lines[place])
@@ -207,7 +208,7 @@ class Code:
 
     @functools.cached_property
     def entries(self) -> frozenset[int] | None:
-        """Offsets that can be reached other than from the instruction before; None where that cannot be told."""
+        """Offsets that can be reached by a jump; None where these are not known."""
         if any(_may_jump(line) and parse(line).opcode in _INDIRECT for line in self.lines):
             return None
         if not self._targets:
@@ -216,11 +217,11 @@ class Code:
 
     @functools.cached_property
     def listing(self) -> tuple[str, ...]:
-        """All of them as shown."""
+        """All instructions, as :meth:`shown`."""
         return tuple(map(self.shown, range(len(self.lines))))
 
     def shown(self, place: int) -> str:
-        """An instruction, its target as an offset instead of an address where that is known."""
+        """An instruction, with its target as an offset instead of an address where that is known."""
         line = " ".join(self.lines[place].split())
         target = parse(line).target if _may_jump(line) else None
         if target is None or self.base is None:
@@ -228,15 +229,15 @@ class Code:
         return f"{line[: line.rindex('0x')]}{hex(target - self.base)}"
 
     def waits_for(self, place: int, reason: str | None) -> int | None:
-        """The place of the instruction that the one at a place probably waits for; None where it cannot be said.
+        """The position of the instruction that the one at ``place`` probably waits for; None where that is not known.
 
-        Scoreboards: the nearest instruction before that writes, with a variable latency and to that scoreboard, what
-        this one reads, in the same straight-line code; one whose result another instruction has touched in between
-        is none, since that one waited already. A wait for asynchronous copies shows at the instruction after DEPBAR,
-        one at a barrier after BAR: those are named then. Two that it may be are none.
+        Of a scoreboard, it is the nearest instruction before, in the same straight-line code, that writes what this one
+        reads, with a variable latency and to that scoreboard; not where an instruction in between has used the result,
+        and so has waited already. A wait for asynchronous copies shows at the instruction after DEPBAR, a wait at a
+        barrier after BAR: these are given then. Where two are possible, none is given.
 
-        A warp has six scoreboards, and instructions share them: one that reads what an LDC wrote can stand in a wait
-        for another instruction's global load. Where the registers do not fit the reason, nothing is said.
+        A warp has six scoreboards, and instructions share them: an instruction that reads what an LDC wrote may wait
+        for another one's global load. Where the registers do not fit the reason, none is given.
         """
         if reason == "barrier":
             for before in self._before(place):
@@ -254,8 +255,8 @@ class Code:
         return self._writer(place, SHORT) if reason == "short_scoreboard" else None
 
     def leads_to_load(self, place: int) -> bool:
-        """Whether what an instruction makes is an address of a load soon after it, or it is one itself. Where it waits
-        for a load, that is a chain: no load of it can be issued before the one ahead of it is there."""
+        """Whether an instruction is a load, or computes the address of one soon after it. Where it waits for a load,
+        that is a chain: each load can only be issued once the one before it has returned."""
         derived: frozenset[str] = frozenset()
         for line in self.lines[place : place + LOOK_AHEAD]:
             instruction = parse(line)
@@ -289,7 +290,7 @@ class Code:
         return None
 
     def _before(self, place: int) -> Iterator[int]:
-        """Places before, the nearest first, that a warp at this place came through, as far as that is sure."""
+        """The positions that a warp at ``place`` has certainly come through, the nearest first."""
         if self.entries is None:
             return
         for before in range(place - 1, max(place - 1 - LOOK_BACK, -1), -1):

@@ -15,15 +15,15 @@ from fiprof.model.run import Run, StallReason
 from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.text import csv_rows
 
-DISAGREEMENT = 0.05  # difference of the two measures' shares that gets a note, if more than the samples' own error
-FEW_SAMPLES_ERROR = 0.03  # uncertainty of sampled shares from which it gets a note
+DISAGREEMENT = 0.05  # difference of counted and sampled shares that gets a note, if it exceeds the samples' error
+FEW_SAMPLES_ERROR = 0.03  # uncertainty of sampled shares, from which on it gets a note
 
 
 class ReasonKind(StrEnum):
     """What a warp in a state does."""
 
     STALL = "stall"  # it waits
-    READY = "ready"  # it waits for nothing but its turn
+    READY = "ready"  # it could issue, and another warp does
     ISSUE = "issue"
 
 
@@ -31,14 +31,14 @@ class WarpState(str):
     """A state's name, e.g. ``long_scoreboard``, with what is known of it."""
 
     kind: ReasonKind
-    short: str  # what they wait for, in two or three words
-    meaning: str  # what the warps do, after "warps"
-    helps: str  # what usually makes it less
-    relieves: str  # what that may make less use of, as in ``verdict/steps.csv``
+    short: str  # what warps in it wait for, in two or three words
+    meaning: str  # what the warps do, to follow "warps"
+    helps: str  # what usually reduces it
+    relieves: str  # the resources that this may use less, as in ``verdict/steps.csv``
 
 
 def state(name: str) -> WarpState:
-    """What is known of a state; one that only a later ncu has is a stall."""
+    """A warp state by its name; one that only a later ncu has counts as a stall."""
     unknown = ("stall", "unknown", "are in a state that this fiprof does not know", "unknown", "")
     return REASONS.get(name) or _state(name, *unknown)
 
@@ -59,7 +59,7 @@ class LaunchStalls(OfLaunch):
     warnings: tuple[Finding, ...] = ()
 
     def traced(self, stall: StallReason) -> TracedNumber | None:
-        """Its share by the counters, with provenance."""
+        """The share of a stall by the counters, with provenance; None without counters."""
         if stall.share is None:
             return None
         return TracedNumber(stall.share, stall_provenance(self.row, stall.reason), ".0%")
