@@ -189,7 +189,6 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
     last, late = latest.max(axis=1), latest.argmax(axis=1)
     wait = np.where(present, np.clip(last[:, None] - start, 0, end - start), 0)
     waiting, row = wait.argmax(axis=1), np.arange(count)
-
     # What of that was not hidden behind other kernels of the rank.
     hidden, exposed, alone = np.zeros(count), *np.zeros((2, *wait.shape))
     for column, rank in enumerate(matched.ranks):
@@ -224,9 +223,8 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
         for each, places in split(thread[of_rank]):
             placed = np.flatnonzero(of_rank)[places]
             placed = placed[last[placed] > first[placed]]
-            for place, stretches in zip(
-                placed, activity.stretches(rank, each, first[placed], last[placed]), strict=True
-            ):
+            of_placed = activity.stretches(rank, each, first[placed], last[placed])
+            for place, stretches in zip(placed, of_placed, strict=True):
                 activities[place] = stretches
 
     per_arrival = {
@@ -281,9 +279,7 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
     return rows, sorted(causes, key=lambda row: (-row["recurring_us"], -row["doing_us"]))
 
 
-def _bandwidths(
-    op: Op, ranks: int, size: int, transfer_us: float, skew_us: float
-) -> tuple[float, float] | tuple[None, None]:
+def _bandwidths(op: Op, ranks: int, size: int, transfer_us: float, skew_us: float) -> tuple[float | None, float | None]:
     """Algorithm and bus bandwidth of a collective, GB/s, as nccl-tests defines them; None where they are not known."""
     # A send begins before the receiver comes, into NCCL's buffers: the receiver's time alone is not the link's.
     buffered_us = skew_us if op is Op.SEND_RECV else 0.0

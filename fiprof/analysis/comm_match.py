@@ -172,10 +172,9 @@ def _with_calls(run: Run, kernels: Kernels, looked_up: Bools) -> Kernels:
         received = np.array(["recv" in each.lower() for each in names], bool)[name[rows]]
         # A link carries what is sent and what is received at once: the larger of the two is the message.
         totals = [np.append(0, np.cumsum(np.where(which_way, size[of], 0))) for which_way in (received, ~received)]
+        message = np.max([each[last] - each[first] for each in totals], axis=0)
         fields["op"][of_thread] = ops[name[rows]][last - 1]
-        fields["bytes"][of_thread] = np.where(
-            one, np.max([each[last] - each[first] for each in totals], axis=0), UNKNOWN
-        )
+        fields["bytes"][of_thread] = np.where(one, message, UNKNOWN)
         fields["communicator"][of_thread] = np.where(one, owners[of][last - 1], UNKNOWN)
         fields["peer"][of_thread] = np.where(one & same(peers[of]), peers[of][last - 1], UNKNOWN)
     return replace(kernels, **fields)

@@ -204,9 +204,8 @@ def _of_ranges(ranges: Marks) -> Iterator[Request]:
             for each in steps.get(row, ())
         ]
         prefills, decodes = ([each for each in inner if each.kind is kind] for kind in _KINDS)
-        request = Request(
-            mark[1] if (mark := _ID.search(text)) else str(number), begin, begin, ended=int(ranges.ends[row])
-        )
+        mark = _ID.search(text)
+        request = Request(mark[1] if mark else str(number), begin, begin, ended=int(ranges.ends[row]))
         request.tokens = [(each.end, each.name) for each in (*prefills[-1:], *decodes)]
         request.prompt = _number(says(text), ("prompt",)) or None
         yield request
@@ -329,10 +328,9 @@ def served(
     late: dict[str, Finding] = {}
     for ms, who, number in gaps[: max(len(gaps) // 100, 1)] if len(gaps) >= FEW_STEPS else ():
         step = by_name.get(name := who.tokens[number][1])
-        why = (
-            "" if not step else "a slow step" if step.slow else "with a prefill" if step.kind is StepKind.MIXED else ""
-        )
-        why = "preempted before" if number in who.preempted else why
+        why = "preempted before" if number in who.preempted else ""
+        if step and not why:
+            why = "a slow step" if step.slow else "with a prefill" if step.kind is StepKind.MIXED else ""
         words = "{ms:,.1f} ms until {step} (r{request}" + (", {why})" if why else ")")
         values = {"ms": ms, "step": name.partition(": ")[0], "request": who.id, "why": why}
         late.setdefault(name, finding("late_token", words, **values))

@@ -164,8 +164,7 @@ class LaunchRoofline(OfLaunch):
 
 CASES = columns("roofline_cases")
 """A row is an iteration of a case, all its kernels together, with the least work and bytes of its cost model. roof: the
-lower of DRAM's and that of the longest kernel's main work. Where L2 keeps bytes that the model counts, share is above
-1."""
+lower of DRAM's and that of the longest kernel's main work. share is above 1 where L2 keeps bytes of the model."""
 
 
 def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchRoofline, Mapping[str, Any]]:

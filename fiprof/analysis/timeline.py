@@ -139,12 +139,9 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
             times, totals = memory.get((gpu, kind["pid"]), (nothing, nothing))
             place = int(np.searchsorted(times, kind["start_ns"], side="right"))
             kind["memory_bytes"] = int(totals[place - 1]) if place else None
-            levels = (
-                samples_here.levels(*map(np.concatenate, zip(*executions[kind["number"]], strict=True)))
-                if samples_here
-                else {}
-            )
-            kind.update({"metric_samples": 0, **{column: None for _, column in samples.METRICS.values()}, **levels})
+            kind.update({"metric_samples": 0, **{column: None for _, column in samples.METRICS.values()}})
+            if samples_here:
+                kind.update(samples_here.levels(*map(np.concatenate, zip(*executions[kind["number"]], strict=True))))
         start_ns, end_ns = max(turns[group], key=lambda turn: turn[1] - turn[0])
         phases.append(
             CasePhase(

@@ -475,9 +475,8 @@ def _write_kernels(export: Export, folder: Path, calls: CallIndex) -> None:
             if piece["graph_node"].null_count < piece.num_rows:
                 # Only the first node of a graph has the call that launched it, also where others are in the next piece.
                 nodes = np.flatnonzero(piece["graph_node"].is_valid().to_numpy(zero_copy_only=False))
-                launching, first = np.unique(
-                    _call_keys(piece["process"], piece["correlation"])[nodes], return_index=True
-                )
+                call_keys = _call_keys(piece["process"], piece["correlation"])[nodes]
+                launching, first = np.unique(call_keys, return_index=True)
                 further = np.ones(len(nodes), bool)
                 further[first] = np.isin(launching, before)
                 mask, before = np.zeros(piece.num_rows, bool), launching
