@@ -157,12 +157,14 @@ def lost_us(collective: Row) -> float:
 
 def as_late(collectives: Sequence[Row]) -> tuple[int, ...]:
     """Ranks that come about as late to collectives as those that come last, in most of what these cost."""
-    cost = defaultdict[int, float](float)
+    cost, total_us = defaultdict[int, float](float), 0.0
     for row in collectives:
-        for each in row["arrivals"]:
+        us = lost_us(row)
+        total_us += us
+        for each in row["arrivals"] if len(row["arrivals"]) > 2 else ():
             if each["rank"] != row["late_rank"] and each["start_us"] - row["start_us"] > NEARLY * row["skew_us"]:
-                cost[each["rank"]] += lost_us(row)
-    enough = MOSTLY * sum(map(lost_us, collectives))
+                cost[each["rank"]] += us
+    enough = MOSTLY * total_us
     return tuple(sorted(rank for rank, us in cost.items() if us > enough))
 
 
