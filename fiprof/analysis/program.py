@@ -27,7 +27,7 @@ from fiprof.model.finding import Finding, Wording, finding
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import by_key, sums_by_key
-from fiprof.model.spans import NOTHING, split
+from fiprof.model.spans import NOTHING, Stretches, split
 from fiprof.model.tables import PIECE_ROWS
 
 LOADS = re.compile(r"cu(da)?(Library|Module|Kernel(?!GetName))|cu(da)?GetFuncBySymbol")
@@ -79,6 +79,8 @@ BY_NAME = {
     "factor_once": re.compile(r"getr[fs]|potr[fs]|geqrf|gesvd|syev|heev|sytr[df]"),  # of cuSOLVER, named as LAPACK's
     "add_by_rows": re.compile("^indexFunc(Large|Small)Index"),  # PyTorch's index_add_ and the like, by atomics
     "write_in_place": re.compile(r"^CatArrayBatchedCopy"),  # PyTorch's torch.cat and torch.stack
+    "keep_layout": re.compile(r"^elementwise_kernel \(direct_copy"),  # PyTorch's copies into another order of elements
+    "fill_once": re.compile(r"^vectorized_elementwise_kernel \(Fill"),  # PyTorch's zeros, ones, full and fill_
     "lighter_optimizer": re.compile(r"^multi_tensor_apply_kernel \((FusedAdam|FusedSgd|FusedAdagrad|Lamb|Lars)"),
 }
 """Steps that a kernel's name tells, what tells it from others in parentheses."""
@@ -162,13 +164,14 @@ class Program:
     every: list[Row]  # the same of every GPU
     answer: Finding  # the first row as a sentence
     steady: Finding  # which part it is about
+    idle_in: Finding | None  # the lines of Python in which the host was while the GPU was idle; None likewise
     launched_in: Finding | None  # the lines of Python that launch the kernels; None where they are not known
     startup: Finding | None  # what came before, and why it took so long; None where all is one part
 
     def fields(self) -> Row:
         keys = [column.key for column in RANKING]
         rows = [{key: row[key] for key in keys} | {"step": row["step"] and row["step"].fields()} for row in self.rows]
-        parts = ("answer", "steady", "launched_in", "startup")
+        parts = ("answer", "steady", "idle_in", "launched_in", "startup")
         return {key: (part := getattr(self, key)) and part.fields() for key in parts} | {"rows": rows}
 
 
@@ -206,7 +209,8 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
         most.setdefault((row["cause"], row["name"]), row)
     ranking = [row for row in most.values() if row["share"] > 0]
     first = of_gpu[ranking[0]["device"]] if ranking else next(iter(of_gpu.values()))
-    return Program(ranking, rows, first.answer(ranking), first.steady_words(), first.launched_in(), first.startup())
+    said = first.answer(ranking), first.steady_words(), first.idle_in(), first.launched_in(), first.startup()
+    return Program(ranking, rows, *said)
 
 
 def _order(row: Row) -> tuple[float, float]:
@@ -562,6 +566,9 @@ class _Gpu:
         if self.steps and (allocated := self.count(ALLOCATES)) >= self.steps / 2:
             words = "{count:.3g} allocations and releases a step"
             against.append(finding("allocations", words, count=allocated / self.steps))
+        if self.steps and (sent := self.sent_between()) > OFTEN * self.steps:
+            words = "copies from pageable memory between kernels {count:.3g} times a step"
+            against.append(finding("sent", words, count=sent / self.steps))
         if self.changing > CHANGING:
             words = "other kernels or grids from step to step ({share:.0%} of the steps)"
             against.append(finding("changing", words, share=self.changing))
@@ -597,6 +604,18 @@ class _Gpu:
             because = finding("launches", words + "; {called}", **values, called=called, **called.values)
         saved = {"saves_ns": saves, "estimate_ns": estimate}
         self.add(Waste.LAUNCHES, ns, None, range_, launches, **saved, kind=kind, because=because)
+
+    def sent_between(self) -> int:
+        """How often copies from the host's pageable memory come between kernels: PyTorch refuses to capture them."""
+        copies, columns = [np.empty(0, np.int64)], ("start_ns", "kind", "memory")
+        for _, starts, (kinds, kind), (memories, memory) in of_device(self.run, "copies", self.part.device, *columns):
+            sent = np.array([each == TO_DEVICE for each in kinds])[kind]
+            pageable = np.array([each == "pageable" for each in memories])[memory]
+            copies.append(starts[sent & pageable & self.at.holds(starts)])
+        if not len(moments := np.concatenate(copies)):
+            return 0
+        kernels = [starts for _, starts in of_device(self.run, "kernels", self.part.device, "start_ns")]
+        return len(np.unique(np.searchsorted(np.sort(np.concatenate(kernels)), moments)))
 
     def of_loading(self) -> None:
         """Steps before the steady part that load code, where it is not the first one alone, which always does."""
@@ -759,6 +778,35 @@ class _Gpu:
         because = finding("turns", words, streams=len(self.part.streams), count=turns / each, waits=waits / each)
         self.add(Waste.STREAMS, saves, f"{len(self.part.streams)} streams", count=turns, because=because)
 
+    def idle_in(self) -> Finding | None:
+        """The lines of Python in which the threads that launch were while the GPU was idle, by the part of that time,
+        whichever rows have it. None where it seldom was, or most of the time nsys saw none."""
+        if self.part.idle_ns < MATTERS * self.window_ns or not host_times(self.run).looks:
+            return None
+        pieces = [
+            np.stack(piece)
+            for table in ("kernels", "copies")
+            for piece in of_device(self.run, table, self.part.device, "start_ns", "end_ns")
+        ]
+        by, starts, ends = np.concatenate(pieces, axis=1)
+        by, starts, ends = (each[np.argsort(starts, kind="stable")] for each in (by, starts, ends))
+        until = np.maximum.accumulate(ends)[:-1]
+        # The next work, where it is known what launched it, ends a stretch of its thread.
+        opens = np.flatnonzero((starts[1:] > until) & (by[1:] != NOTHING))
+        labels = calls(self.run).thread[by[1:][opens]]
+        idle = Stretches(until[opens], starts[1:][opens], labels).overlaps(self.at.begins, self.at.ends)
+        lines = Counter[str]()
+        for thread, number in self.threads.items():
+            _, begins, stops = (each[idle[3] == number] for each in idle[:3])
+            for work, ns in host_times(self.run).during(thread, begins, stops).items():
+                lines[work.label] += ns
+        most = [(line, ns) for line, ns in lines.most_common(MOST_LINES) if ns >= MATTERS * self.part.idle_ns and line]
+        if sum(ns for _, ns in most) < HALF * self.part.idle_ns:
+            return None
+        told = ((line, ns / self.part.idle_ns) for line, ns in most)
+        parts = tuple(finding("line", "{place} {share:.0%}", place=line, share=share) for line, share in told)
+        return finding("idle_in", "Where the host was while the GPU was idle: {lines} of that time.", lines=parts)
+
     def launched_in(self) -> Finding | None:
         """The lines of Python in which the kernels are launched, by the part of the kernels' time: each kernel's, on a
         grid, is divided as the looks nearest to its launches are. None where nsys saw none, or too few."""
@@ -812,15 +860,17 @@ class _Gpu:
         # A row begins where the kernel before it is another, or on another stream.
         row = np.cumsum(np.append(0, (np.diff(plain[order]) != 0) | (np.diff(stream[order]) != 0)))
         first = np.flatnonzero(np.append(True, np.diff(row) != 0))
-        sums, longest = np.add.reduceat(ns[order], first), np.maximum.reduceat(ns[order], first)
+        sums, longest, shortest = (of.reduceat(ns[order], first) for of in (np.add, np.maximum, np.minimum))
         counts = np.diff(np.append(first, len(row)))
         several = (plain[order][first] > 0) & (counts > 1)
         if not several.any():
             return
-        words = "rows of up to {most} kernels; as one, each takes as long as its longest"
+        words = "rows of up to {most} kernels; as one, each takes its shortest's time at least, about its longest's"
         because = finding("rows", words, most=int(counts[several].max()))
-        total, saves = (float(values[several].sum()) * self.scale for values in (sums, sums - longest))
-        self.add(Waste.ELEMENTWISE, total, count=int(counts[several].sum()), saves_ns=saves, because=because)
+        parts = sums, sums - shortest, sums - longest
+        total, saves, estimate = (float(values[several].sum()) * self.scale for values in parts)
+        saved = {"saves_ns": saves, "estimate_ns": estimate}
+        self.add(Waste.ELEMENTWISE, total, count=int(counts[several].sum()), **saved, because=because)
 
     def of_recomputed(self) -> None:
         """Kernels of forward passes that are repeated for the backward pass: at most those that the thread which was
@@ -950,7 +1000,7 @@ class _Gpu:
             return finding("no_step", words + ".", **values)
         values |= {"step": step.id, "action": step.action, "basis": step.basis}
         if step.bound_pct is None:
-            return finding("first", words + ". {action}.", **values)
+            return finding("first", words + ". {action}" + (" ({basis})." if step.basis.words else "."), **values)
         if step.measured_pct is not None:
             words += ". {action} (saved {bound_pct:.3g}% of the " + of + ": measured, {basis})."
             return finding("first", words, **values)

@@ -73,7 +73,7 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     notes += [EARLY] if any(row["name"] == FIRST_STEPS for row in shown) else []
     notes += [ABOVE] if any(map(saves_more, shown)) else []
     columns = [each for each in RANKING if each.key not in unneeded]
-    summary = filter(None, (what.launched_in, what.steady, what.startup))
+    summary = filter(None, (what.idle_in, what.launched_in, what.steady, what.startup))
     title = "What takes the program's time"
     return view_of(columns, rows, title=title, summary=(what.answer, *summary), notes=tuple(notes))
 

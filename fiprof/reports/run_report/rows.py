@@ -296,10 +296,10 @@ def _of_program(measured: Analyses, ranking: Top) -> Rows:
     rows.sort(key=lambda row: (places.get(row.item, len(places)), -row.share))
     wall = tuple(_wall(ranking, window_ns))
     verdict = ranking.program
-    parts = "{launched_in} {steady} {startup}" + (
-        " Below: shares of all GPUs' time." if len(ranking.activities) > 1 else ""
-    )
-    window = say(parts, launched_in=verdict.launched_in or "", steady=verdict.steady, startup=verdict.startup or "")
+    parts = "{idle_in} {launched_in} {steady} {startup}"
+    parts += " Below: shares of all GPUs' time." if len(ranking.activities) > 1 else ""
+    said = {name: getattr(verdict, name) or "" for name in ("idle_in", "launched_in", "steady", "startup")}
+    window = say(parts, **said)
     return Rows(_labelled(rows[:MOST_ROWS]), len(rows[MOST_ROWS:]), ranking, wall, window, window_ns / 1e3)
 
 
