@@ -277,8 +277,10 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
         )
         advice = steps.steps(context)
         if library := steps.library_of(detailed_kernel(launch.kernel, launch.kernel_full)):
-            of_callers = tuple(step for step in advice if step.id in steps.OF_CALLERS)
-            advice = of_callers or (context.step("ask_for_another", values={"library": library}),)
+            advice = tuple(step for step in advice if step.id in steps.OF_CALLERS)
+            if not any(step.relieving(limit) for step in advice[:1] for limit in verdict.limits):
+                limited = tuple(limit.part or limit.kind for limit in verdict.limits)
+                advice = (context.step("ask_for_another", values={"library": library}, relieves=limited), *advice)
         # What tensor cores gain was measured.
         if not on_tensor_cores.isdisjoint(alternatives.same_problem(run).get(case_id, ())):
             advice = tuple(step for step in advice if step.id != "use_tensor_cores")
