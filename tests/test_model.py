@@ -56,17 +56,11 @@ def test_every_field_is_described(kind: type) -> None:
     ("words", "launches"),
     [
         # The run has decode with batch 1, 8, 32 and 128, each with and without tensor_cores.
-        ("decode[batch=1]", [0, 1]),
-        ("decode batch=1", [0, 1]),
-        ("decode batch=1 tensor_cores", [2, 3]),
-        ("batch=1,tensor_cores", [2, 3]),
-        ("batch=128", [11, 12]),
-        ("Persistent", [1, 3, 5, 7, 9]),
-        ("^BatchDecode", [0, 4, 8, 11]),
-        ("batch=(1|8),", [0, 1, 2, 3, 4, 5, 6, 7]),
-        ("decode", list(range(13))),
+        ("decode[batch=1]", [0, 1]), ("decode batch=1", [0, 1]), ("decode batch=1 tensor_cores", [2, 3]),
+        ("batch=1,tensor_cores", [2, 3]), ("batch=128", [11, 12]), ("Persistent", [1, 3, 5, 7, 9]),
+        ("^BatchDecode", [0, 4, 8, 11]), ("batch=(1|8),", [0, 1, 2, 3, 4, 5, 6, 7]), ("decode", list(range(13))),
     ],
-)
+)  # fmt: skip
 def test_words_mean_a_kernel_a_case_or_a_pattern(words: str, launches: list[int]) -> None:
     assert [each.launch for each in parsed("decode").selected(Selection(words))] == launches
 

@@ -25,8 +25,9 @@ from fiprof.parsers.nsys_scrub import scrub
 from fiprof.reports.comm import summary
 from fiprof.reports.top import folded
 from tests import golden
+from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import TWO_RANKS, altered, changed, query
-from tests.recorded_runs import answer, invoke, parsed, two_ranks
+from tests.recorded_runs import PROGRAMS, answer, invoke, parsed, rows, two_ranks
 from tests.reports_fixture import add, write_manifest
 from tests.simulated_ranks import Also, Job, Ranks, judge
 
@@ -55,6 +56,16 @@ def launch(at: int, correlation: int, name: str = "cudaLaunchKernel") -> dict[st
 
 def kernel(start: int, end: int, correlation: int, **more: Any) -> dict[str, Any]:
     return {"us": (start, end), "correlation": correlation, "kernel": "k", "kernel_full": "k", **more}
+
+
+def test_copies_are_those_of_the_trace(tmp_path: Path) -> None:
+    """Count, bytes and time of each kind of copy, against plain SQL."""
+    (tmp_path / "trace.sqlite").write_bytes(recorded_bytes(PROGRAMS["vectors"] / "nsys/trace.sqlite"))
+    sums = 'count(*), sum(bytes), sum("end" - start) / 1e6 FROM CUPTI_ACTIVITY_KIND_MEMCPY GROUP BY copyKind'
+    expected = query(tmp_path / "trace.sqlite", f"SELECT {sums} ORDER BY 3 DESC")
+    found = rows("top", str(parsed("vectors").path), "--table", "copies", "--whole", "--all")
+    copied = [(row["count"], row["bytes"], pytest.approx(row["total_ms"])) for row in found if row["kind"] != "Memset"]
+    assert copied == expected
 
 
 def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:

@@ -429,23 +429,16 @@ def test_nothing_is_advised_that_is_done_or_cannot_be(row: dict[str, Any], lines
 
 
 FRESH = {
-    "queens_subtrees": "fuller_last_wave",
-    "mma_one_stage": "no_bank_conflicts",
-    "one_warp_blocks": "more_work_a_block",
+    "queens_subtrees": "fuller_last_wave", "mma_one_stage": "no_bank_conflicts", "one_warp_blocks": "more_work_a_block",
     "lora_up_rank16": "ask_for_another",
-}
+}  # fmt: skip
 LAST = {"rsa_local": "constant_indices", "int8_product": "ask_for_another"}
 LEFT = {
-    ("unseen", "H100"): {"cluster_neighbours": "use_graph"},
-    ("unseen", "H200"): {"cluster_neighbours": "use_graph"},
-    ("fresh", "H100"): FRESH,
-    ("fresh", "H200"): {**FRESH, "sampling_softmax_tiny": "more_blocks"},
-    ("last", "H100"): LAST,
-    ("last", "H200"): {**LAST, "lbm_d2q9": "more_loads"},
-    ("exam", "H100"): {},
-    ("exam", "H200"): {},
-    ("serving", "H200"): {},
-}
+    ("unseen", "H100"): {"cluster_neighbours": "use_graph"}, ("unseen", "H200"): {"cluster_neighbours": "use_graph"},
+    ("fresh", "H100"): FRESH, ("fresh", "H200"): {**FRESH, "sampling_softmax_tiny": "more_blocks"},
+    ("last", "H100"): LAST, ("last", "H200"): {**LAST, "lbm_d2q9": "more_loads"},
+    ("exam", "H100"): {}, ("exam", "H200"): {}, ("serving", "H200"): {},
+}  # fmt: skip
 """Of the exams, the first step of those kernels that are told another limit or first step than was written down;
 docs/verdict.md has how many the rules as found told right. cluster_neighbours: the GPU waits for 64 to 72 % of the time
 between its launches. queens_subtrees: multiprocessors idle for 39 % of the time, most of it in the last of 1.4 waves.
