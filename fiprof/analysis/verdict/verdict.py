@@ -1,5 +1,6 @@
 """What limits each launch and each case of a run, with the evidence, how sure it is, and what to do next."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -64,7 +65,8 @@ def _judged(run: Run, launch: Launch, case: CaseVerdict | None) -> tuple[Verdict
         for item in run.stall_reasons.get(launch.launch, ())
         if item.share is not None and state(item.reason).kind == ReasonKind.STALL
     ]
-    stalls = loads_behind_barriers(launch, sorted(shares, key=lambda each: (-each.value, str(each.of))))
+    longest = sorted(shares, key=lambda each: (-each.value, str(each.of)))
+    stalls = loads_behind_barriers(launch, longest)
     overlap = case_quantities.overlap_share(run, launch.case, launch.kernel)
     judged = judge(
         launch,
@@ -75,6 +77,10 @@ def _judged(run: Run, launch: Launch, case: CaseVerdict | None) -> tuple[Verdict
         dram=dram_use(run, launch),
         names=run.metric_name,
     )
+    if stalls[:1] != tuple(longest[:1]):
+        words = "Warps wait most at barriers ({share} of their time), for others of their block that wait for loads."
+        note = finding("behind_barriers", words, share=longest[0].number)
+        judged = dataclasses.replace(judged, notes=(*judged.notes, note))
     return judged, stalls
 
 
