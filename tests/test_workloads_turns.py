@@ -191,7 +191,8 @@ def test_a_process_of_a_comparison_follows_its_orders(cuda: str, tmp_path: Path)
     assert main(["rounds", *words, "--budget-ms=10", f"--imports-from={tmp_path}"]) == 0
     answers = re.split('.*"done".*\n', (tmp_path / "out").read_text())
     set_up, clock, plan, measured, checked, rest = ([*map(json.loads, each.splitlines())] for each in answers)
-    assert [(each["kind"], each.get("place")) for each in set_up] == [("environment", None), ("error", 2)]
+    kinds = [("environment", None), ("memory", 0), ("memory", 1), ("error", 2)]
+    assert [(each["kind"], each.get("place")) for each in set_up] == kinds
     assert clock == [{"kind": "clock", "idle_mhz": pytest.approx(1980)}]
     # The third cannot: it was never set up.
     planned = [(each["kind"], each.get("iterations"), each.get("launches_per_time")) for each in plan]

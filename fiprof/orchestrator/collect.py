@@ -14,7 +14,7 @@ from typing import get_args
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import layout
-from fiprof.model.manifest import CaseEntry, case_errors, read_jsonl
+from fiprof.model.manifest import CaseEntry, case_errors, read_jsonl, read_manifest
 from fiprof.model.redaction import mask
 from fiprof.model.run import Run
 from fiprof.model.settings import ToolName, from_manifest, recorded
@@ -77,8 +77,9 @@ def replay(source: Path, bench: Bench) -> FinishedRun:
         raise FiprofError(f"{source} was imported: no commands made it", f"fiprof parse {source} reads it again")
     request = CollectRequest(cases=(), **vars(from_manifest(archived.settings)))
     fields = {name: getattr(archived, name) for name in ("cases", "settings", "environment")}
-    origin = archived.replayed_from or archived.name
-    folder = bench.archive.create(archived.name.split("-", 2)[-1], replayed_from=origin, **fields)
+    own_name = read_manifest(source).name  # its folder may have another by now
+    origin = archived.replayed_from or own_name
+    folder = bench.archive.create(own_name.split("-", 2)[-1], replayed_from=origin, **fields)
     # The archived commands stand in for these.
     tools = {name: Tool(Path(name), ()) for name in get_args(ToolName)}
     replaying = dataclasses.replace(bench, executor=Replay(source, folder.path, bench.executor.stopping))
