@@ -164,7 +164,8 @@ class Program:
     every: list[Row]  # the same of every GPU
     answer: Finding  # the first row as a sentence
     steady: Finding  # which part it is about
-    idle_in: Finding | None  # the lines of Python in which the host was while the GPU was idle; None likewise
+    idle_in: Finding | None
+    """The lines of Python in which the host was while the GPU was idle; None where they are not known."""
     launched_in: Finding | None  # the lines of Python that launch the kernels; None where they are not known
     startup: Finding | None  # what came before, and why it took so long; None where all is one part
 
@@ -209,8 +210,8 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
         most.setdefault((row["cause"], row["name"]), row)
     ranking = [row for row in most.values() if row["share"] > 0]
     first = of_gpu[ranking[0]["device"]] if ranking else next(iter(of_gpu.values()))
-    said = first.answer(ranking), first.steady_words(), first.idle_in(), first.launched_in(), first.startup()
-    return Program(ranking, rows, *said)
+    sentences = first.answer(ranking), first.steady_words(), first.idle_in(), first.launched_in(), first.startup()
+    return Program(ranking, rows, *sentences)
 
 
 def _order(row: Row) -> tuple[float, float]:
@@ -704,10 +705,10 @@ class _Gpu:
         first = max(saved, key=lambda each: each[1])[2]
         bound, size = min(sum(each[0] for each in saved), 100.0), sum(each[1] for each in saved)
         measured = bound if all(step.measured_pct is not None for *_, step in saved) else None
-        of_program = first._replace(of=TimeOf.PROGRAM, bound_source=None, measured_pct=measured)
-        if all(step.bound_pct is step.size_pct is step.measured_pct is None for *_, step in saved):
-            return of_program
-        return of_program._replace(bound_pct=bound, estimate_pct=size if size < bound else None)
+        step_of_all = first._replace(of=TimeOf.PROGRAM, bound_source=None, measured_pct=measured)
+        if all(step.size_pct is step.measured_pct is None for *_, step in saved):
+            return step_of_all
+        return step_of_all._replace(bound_pct=bound, estimate_pct=size if size < bound else None)
 
     def _of_ranks(self) -> tuple[float, float]:
         """Waiting for other ranks in collectives. Returns its ns, and for how long these communicated alone."""

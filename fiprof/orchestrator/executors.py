@@ -90,8 +90,8 @@ def opened(on: Any, bench: Bench) -> Iterator[Workers]:
         raise FiprofError(f"--on {on} names nothing that measures", f"it takes {KINDS}", exit_code=2)
 
 
-def known(on: Any) -> Workers:
-    """What is known of them, without a use of one. Raises as :func:`opened`, before anything is made."""
+def workers_of(on: Any) -> Workers:
+    """The workers that ``--on`` names, closed again: how many there are, and where. Raises as :func:`opened`."""
     with tempfile.TemporaryDirectory() as scratch, opened(on, Bench(Archive(Path(scratch)))) as workers:
         return workers
 

@@ -438,7 +438,7 @@ def run_study(
     common = {each.name: getattr(definition.settings, each.name) for each in dataclasses.fields(Settings)}
     request = CollectRequest(cases=cases, gpu=gpu, python=python, keep_going=True, **common)
     pack_request = PackRequest(definition.name, path / RESULTS, python, gpu, bench)
-    if not measured(definition, path).keys() >= {case.id for case in cases} and executors.known(on).here:
+    if not measured(definition, path).keys() >= {case.id for case in cases} and executors.workers_of(on).here:
         collect.require_tools(request)
     path.mkdir(parents=True, exist_ok=True)
     with folder_lock(path):

@@ -240,8 +240,7 @@ def document(
         def cell(item: LaunchFigures, key: str) -> Value:
             return titles.get(item.launch) if key == "limit" else _figure(item, key)
 
-        notes = [IN_LOOP_NOTE] if any(group.shown[IN_LOOP.key] is not None for group in shown_groups) else []
-        shown.append(_table(shown_groups, columns, title, HOW_TIMED, *notes, cell=cell))
+        shown.append(_table(shown_groups, columns, title, HOW_TIMED, *_in_loop(shown_groups), cell=cell))
     if "times" in shown_sections and figures.cases:
         title = "Cases: the least work and bytes that the algorithm needs, over the time"
         note = "The time is ncu's, or nsys's without it. A roof is the peak at the measured clock. "
@@ -260,16 +259,20 @@ def _table(groups: Sequence[Group], columns: Sequence[Column], title: str, *note
     return grouped((*NAMES, *iteration, *columns), groups, cell, title=title, notes=notes)
 
 
+def _in_loop(groups: Sequence[Group]) -> tuple[str, ...]:
+    """The note of IN_LOOP, where the column has a number."""
+    return (IN_LOOP_NOTE,) if any(group.shown[IN_LOOP.key] is not None for group in groups) else ()
+
+
 def _memory(groups: Sequence[Group]) -> Iterator[View]:
     title = "Memory: use in % of peak, and caches"
-    notes = [IN_LOOP_NOTE] if any(group.shown[IN_LOOP.key] is not None for group in groups) else []
     yield _table(
         groups,
         MEMORY,
         title,
         "SM, L1, L2, DRAM: of each the part that is busiest, of those that ncu's report shows (L1 while it is active); "
         "ncu's own L2 throughput, l2_throughput_pct, may be of another part.",
-        *notes,
+        *_in_loop(groups),
     )
 
     def collected(columns: Sequence[Column]) -> bool:

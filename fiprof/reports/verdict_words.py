@@ -84,9 +84,9 @@ def step(of: Step) -> TracedText:
     words = "{action} (no bound: {basis})"
     if of.measured_pct is not None:
         words = "{action} (saved {measured:.3g}% of {of}: measured, {basis})"
-    elif of.estimate_pct is not None and of.bound_pct is not None and not of.at_bound:
+    elif of.estimated and of.bound_pct is not None:
         words = "{action} (saves {estimate:.3g}% of {of} by estimate, at most {bound:.3g}%: {basis})"
-    elif of.estimate_pct is not None and not of.at_bound:
+    elif of.estimated:
         words = "{action} (saves {estimate:.3g}% of {of} by estimate: {basis})"
     elif of.little_known:
         words = "{action} (little is known: at most {bound:.3g}% of {of}; {basis})"
@@ -102,7 +102,7 @@ def short_step(of: Step) -> TracedText:
     words, pct = "{action}, ≤ {pct}%", of.bound_pct
     if of.measured_pct is not None:
         words, pct = "{action}, saved {pct}%", of.measured_pct
-    elif of.estimate_pct is not None and not of.at_bound:
+    elif of.estimated:
         words, pct = "{action}, ~{pct}%", of.estimate_pct
     elif of.little_known:
         words = "{action}, little known (≤ {pct}%)"

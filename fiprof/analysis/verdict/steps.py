@@ -129,9 +129,9 @@ class Step(NamedTuple):
         return not known and self.bound_pct is not None and self.bound_pct >= thresholds.UNINFORMATIVE
 
     @property
-    def at_bound(self) -> bool:
-        """Whether the estimate is no less than the bound, and so says nothing more."""
-        return self.estimate_pct is not None and self.bound_pct is not None and self.estimate_pct >= self.bound_pct
+    def estimated(self) -> bool:
+        """Whether it has an estimate that the bound does not cut off: that would say no more than the bound."""
+        return self.estimate_pct is not None and (self.bound_pct is None or self.estimate_pct < self.bound_pct)
 
     @property
     def of_kernels(self) -> bool:

@@ -171,11 +171,14 @@ def caveats(verdict: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[
 
 def _untypical(launch: Launch, stands: StandsFor | None) -> Finding | None:
     """That a launch under ncu took much longer than the executions of a program that it stands for."""
-    mean_us, duration = stands.total_us / stands.count if stands else 0.0, launch.traced(DURATION)
-    if not mean_us or duration is None or duration.value < UNTYPICAL * (mean_us + checks.NCU_ALLOWANCE_US):
+    duration = launch.traced(DURATION)
+    if stands is None or duration is None:
+        return None
+    mean_us = stands.total_us / stands.count
+    if not mean_us or duration.value < UNTYPICAL * (mean_us + checks.NCU_ALLOWANCE_US):
         return None
     words = "ncu took a long one ({duration}): the {count:,.0f} that it stands for take {mean_us:,.2f} µs on average"
-    return finding("untypical", words, duration=duration, count=stands and stands.count, mean_us=mean_us)
+    return finding("untypical", words, duration=duration, count=stands.count, mean_us=mean_us)
 
 
 def _memory_would_bind(check: Check, verdict: Verdict) -> bool:

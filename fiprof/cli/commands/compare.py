@@ -209,7 +209,8 @@ def print_processes(request: CompareRequest, archive: Archive) -> None:
     from fiprof.orchestrator.compare import SideCommands, check_out
 
     path = archive.root / f"DATE-{request.label}"
-    with tempfile.TemporaryDirectory() as files:
-        checkouts = {letter: check_out(request.side(letter), Path(files).resolve() / letter) for letter in "AB"}
-        of_sides = SideCommands(path, {}, request.timeout_s, request, Path(files).resolve(), checkouts).all()
-        print_commands(of_sides, lambda text: text.replace(str(Path(files).resolve()), "SCRATCH"))
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder).resolve()
+        checkouts = {letter: check_out(request.side(letter), files / letter) for letter in "AB"}
+        commands = SideCommands(path, {}, request.timeout_s, request, files, checkouts).all()
+        print_commands(commands, lambda text: text.replace(str(files), "SCRATCH"))

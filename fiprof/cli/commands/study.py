@@ -62,7 +62,7 @@ def command(
         cases = definition.only(options.split(only))
         missing = [case for case in cases if case.id not in done]
         most, costs = definition.settings.batch_cases, study.entries(definition)
-        workers = executors.known(on)
+        workers = executors.workers_of(on)
         boards = workers.boards or max(-(-len(missing) // most), 1)
         state = gpu_state(visible_gpu(gpu)) if workers.here else {}
         skipped = batches.too_large((costs[case.id] for case in missing), state)

@@ -168,16 +168,16 @@ def gain(step: Step, *, short: bool = False) -> TracedText:
     if step.measured_pct is not None and isinstance(factor, TracedNumber):
         return say("{factor}x measured" if short else "{factor}x faster, measured", factor=factor)
     if step.of is TimeOf.PROGRAM and step.size_pct is not None:
-        sign = "≤" if step.estimate_pct is None or step.at_bound else "~"
+        sign = "~" if step.estimated else "≤"
         return say("{sign} {pct:.1f}%" if step.size_pct < 10 else "{sign} {pct:.0f}%", sign=sign, pct=step.size_pct)
     if step.id == "ncu_rule":
         return say("ncu estimates a gain")
     if step.saving is None:
         unknown = "not known" if step.of is TimeOf.PROGRAM else "no bound"
-        known = "bounded" if step.estimate_pct is None or step.at_bound else "estimated"
+        known = "estimated" if step.estimated else "bounded"
         return say(unknown if step.size_pct is None else known)
     words = "≤ {saving}" if short else "saves at most {saving}"
-    if step.estimate_pct is not None and not step.at_bound:
+    if step.estimated:
         words = "~{saving}" if short else "saves some {saving}"
     return say("little known: " + words if step.little_known else words, saving=step.saving)
 
